@@ -1,0 +1,137 @@
+#include "keel/base/thread_pool.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "keel/base/cpu.h"
+#include "keel/base/error.h"
+
+namespace keel {
+namespace {
+
+// About 50 us of spinning: longer than the gap between two regions of one decode step.
+constexpr int kSpins = 20000;
+
+thread_local bool in_task = false;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  using Task = FunctionRef<void(int64_t, int)>;
+
+  std::vector<std::thread> workers;
+  std::mutex region_mutex;  // one parallel region at a time
+  alignas(64) std::atomic<uint64_t> generation{0};
+  alignas(64) std::atomic<int64_t> next{0};
+  alignas(64) std::atomic<int> running{0};
+  std::atomic<bool> stop{false};
+  const Task* task = nullptr;
+  int64_t count = 0;
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void drain(int thread) {
+    in_task = true;
+    try {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;)
+        (*task)(i, thread);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+      next.store(count, std::memory_order_relaxed);
+    }
+    in_task = false;
+  }
+
+  void work(int thread) {
+    set_flush_denormals();
+    uint64_t seen = 0;
+    while (true) {
+      for (int s = 0; s < kSpins && generation.load(std::memory_order_acquire) == seen; ++s)
+        pause_cpu();
+      generation.wait(seen, std::memory_order_acquire);
+      seen = generation.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
+      drain(thread);
+      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+    }
+  }
+
+  void wait_done() {
+    for (int s = 0; s < kSpins; ++s) {
+      if (running.load(std::memory_order_acquire) == 0) return;
+      pause_cpu();
+    }
+    for (int r; (r = running.load(std::memory_order_acquire)) != 0;) running.wait(r);
+  }
+};
+
+ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads), state_(new State) {
+  KEEL_REQUIRE(num_threads >= 1, "[threads] expected at least 1, got {}", num_threads);
+  set_flush_denormals();
+  for (int t = 1; t < num_threads; ++t)
+    state_->workers.emplace_back([this, t] { state_->work(t); });
+}
+
+ThreadPool::~ThreadPool() {
+  state_->stop.store(true, std::memory_order_release);
+  state_->generation.fetch_add(1, std::memory_order_acq_rel);
+  state_->generation.notify_all();
+  for (auto& w : state_->workers) w.join();
+}
+
+void ThreadPool::parallel_for(int64_t count, FunctionRef<void(int64_t, int)> fn) {
+  if (count <= 0) return;
+  if (num_threads_ == 1 || count == 1 || in_task) {
+    for (int64_t i = 0; i < count; ++i) fn(i, 0);
+    return;
+  }
+  const std::lock_guard lock(state_->region_mutex);
+  state_->task = &fn;
+  state_->count = count;
+  state_->next.store(0, std::memory_order_relaxed);
+  state_->running.store(num_threads_ - 1, std::memory_order_relaxed);
+  state_->generation.fetch_add(1, std::memory_order_acq_rel);
+  state_->generation.notify_all();
+  state_->drain(0);
+  state_->wait_done();
+  if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+}
+
+namespace {
+
+std::optional<ThreadPool>& pool_slot() {
+  static std::optional<ThreadPool> pool;
+  return pool;
+}
+
+}  // namespace
+
+ThreadPool& compute_pool() {
+  auto& slot = pool_slot();
+  if (!slot) slot.emplace(num_allowed_cpus());
+  return *slot;
+}
+
+void set_num_threads(int num_threads) {
+  auto& slot = pool_slot();
+  if (slot && slot->num_threads() == num_threads) return;
+  slot.reset();
+  slot.emplace(num_threads);
+}
+
+}  // namespace keel
