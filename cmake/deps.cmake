@@ -26,8 +26,9 @@ endif()
 # libtorch without Python and without CUDA: only libtorch_cpu and libc10 are linked.
 file(GLOB cuda_lib_dirs ${wheels}/nvidia/*/lib)
 add_library(keel_torch INTERFACE)
-target_include_directories(keel_torch SYSTEM INTERFACE
-  ${wheels}/torch/include ${wheels}/torch/include/torch/csrc/api/include)
+# After the system's headers: the wheel brings its own fmt, which does not fit Debian's library.
+target_compile_options(keel_torch INTERFACE "SHELL:-idirafter ${wheels}/torch/include"
+  "SHELL:-idirafter ${wheels}/torch/include/torch/csrc/api/include")
 target_link_libraries(keel_torch INTERFACE
   ${wheels}/torch/lib/libtorch_cpu.so ${wheels}/torch/lib/libc10.so)
 set(dirs ${wheels}/torch/lib ${cuda_lib_dirs} ${wheels}/pyarrow)

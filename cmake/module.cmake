@@ -27,6 +27,7 @@ function(keel_module name)
     target_link_libraries(${name}_test PRIVATE ${name} GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE KEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     if(NOT name IN_LIST KEEL_TORCH_FREE)
+      target_compile_options(${name}_test PRIVATE -fPIC)  # as the precompiled header was
       keel_torch_pch(${name}_test)
     endif()
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. PROPERTIES LABELS ${name}

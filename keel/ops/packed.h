@@ -36,8 +36,13 @@ inline int64_t packed_elements(int64_t n, int64_t k) { return num_panels(n) * kP
 int num_leaves_for(int64_t k);
 int64_t leaf_begin(int64_t k, int num_leaves, int leaf);
 
+// Nearest even; NaN stays NaN.
+uint16_t to_bf16(float value);
+float from_bf16(uint16_t value);
+
 // Copies rows [row, row + rows) of w from row-major f32 (leading dimension ldw) into packed storage
-// of [n, k]. For bf16 values are rounded to nearest even.
+// of [n, k]. For bf16 values are rounded to nearest even. The call that writes row n - 1 also
+// zeroes the columns past n.
 void pack_rows(const float* w, int64_t ldw, int64_t row, int64_t rows, int64_t n, int64_t k,
                DType dtype, void* packed);
 

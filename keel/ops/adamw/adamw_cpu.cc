@@ -16,6 +16,8 @@ struct AdamWConstants {
 }  // namespace keel::ops
 #endif
 
+#include "keel/ops/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "keel/ops/adamw/adamw_cpu.cc"
 #include <hwy/foreach_target.h>

@@ -6,6 +6,8 @@
 
 #include "keel/base/thread_pool.h"
 
+#include "keel/ops/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "keel/ops/rms_norm/rms_norm_cpu.cc"
 #include <hwy/foreach_target.h>

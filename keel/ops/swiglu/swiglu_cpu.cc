@@ -4,6 +4,8 @@
 
 #include "keel/base/thread_pool.h"
 
+#include "keel/ops/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "keel/ops/swiglu/swiglu_cpu.cc"
 #include <hwy/foreach_target.h>
@@ -17,7 +19,7 @@ namespace {  // other kernel files use the same names
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sigmoid(D d, V x) {
   const auto one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(x))));
+  return hn::Div(one, hn::Add(one, exp_f32(d, hn::Neg(x))));
 }
 
 template <bool kRound>
