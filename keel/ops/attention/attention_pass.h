@@ -1,0 +1,36 @@
+// Arguments of one forward or backward pass, shared by the per-target kernels and their dispatch.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "keel/ops/attention/attention_plan.h"
+
+// Highway targets that attention does not use: SSSE3 adds nothing to SSE4, and vectors whose length
+// the compiler does not know (SVE, RVV) cannot lie in arrays; NEON serves such hosts.
+#define KEEL_ATTENTION_NO_TARGETS \
+  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+namespace keel::ops {
+
+struct ForwardPass {
+  AttentionShape shape;
+  const float* q = nullptr;
+  int64_t ldq = 0;
+  KvPool pool;
+  std::span<const AttentionSequence> sequences;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  float* lse = nullptr;
+  const ForwardPlan* plan = nullptr;
+  float* workspace = nullptr;
+  std::atomic<int>* parts_left = nullptr;  // one for each merge
+};
+
+// Grows-only scratch of the calling thread, 64-byte aligned; contents are undefined.
+float* attention_scratch(int64_t num_floats);
+
+inline int64_t round_up_16(int64_t n) { return (n + 15) / 16 * 16; }
+
+}  // namespace keel::ops
