@@ -1,0 +1,258 @@
+// Configuration is plain structs with one visitor each:
+//
+//   struct RolloutConfig {
+//     int64_t n = 8;
+//     template <class V> void visit(V& v) {
+//       v(n, "n", "answers sampled for each prompt").range(1, 1 << 20);
+//       v.section("sampling", sampling, "how a token is drawn");
+//     }
+//     void validate(ConfigChecks& check) const;  // optional: rules over several fields
+//   };
+//
+// ConfigFields is the visitor: it lists the fields with their paths; config.h does the rest.
+// Field types: bool, int64_t, double, std::string, enums (see EnumName), std::vector of int64_t,
+// double or std::string, and std::optional of the first five (null in YAML).
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "keel/base/config_finding.h"
+#include "keel/base/error.h"
+
+namespace keel {
+
+// An enum becomes a field type by a function that is found beside it:
+//   constexpr auto enum_names(LossMode) {
+//     return std::to_array<EnumName<LossMode>>({{LossMode::kPpoClip, "ppo_clip"}, ...});
+//   }
+template <class E>
+struct EnumName {
+  E value;
+  const char* name;
+};
+
+// The name of an enum value that has enum_names.
+template <class E>
+std::string enum_name(E value) {
+  for (const auto& entry : enum_names(E{})) {
+    if (entry.value == value) return entry.name;
+  }
+  KEEL_CHECK(false, "enum value {} has no name", static_cast<int64_t>(value));
+}
+
+enum class FieldType { kBool, kInt, kReal, kText, kChoice, kIntList, kRealList, kTextList };
+
+// monostate = null. Choices travel as text.
+using ConfigValue =
+    std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
+                 std::vector<double>, std::vector<std::string>>;
+
+// One field of a config struct. The setters below are chained in visit().
+struct Field {
+  std::string path;  // "actor.optim.lr"
+  std::string help;
+  FieldType type = FieldType::kText;
+  bool nullable = false;  // std::optional
+  bool required = false;
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is out of range
+  std::vector<std::string> choices;
+  std::function<ConfigValue()> get;
+  std::function<void(const ConfigValue&)> set;
+
+  Field& range(double low, double high) { return min = low, max = high, *this; }  // inclusive
+  Field& at_least(double low) { return min = low, *this; }
+  Field& above(double low) { return min = low, above_min = true, *this; }
+  Field& must_be_given() { return required = true, *this; }  // no default makes sense
+};
+
+struct ConfigSection {
+  std::string path;
+  std::string help;
+};
+
+// Given to validate(): adds findings with the right path, file and line.
+class ConfigChecks {
+ public:
+  // source and line of every value that was given, by full path
+  struct Origin {
+    std::string source;
+    int line = 0;
+  };
+  using Origins = std::map<std::string, Origin>;
+
+  ConfigChecks(std::string prefix, const Origins& origins, Findings& findings)
+      : prefix_(std::move(prefix)), origins_(origins), findings_(findings) {}
+
+  // fields: paths relative to the struct; the first one is blamed. Says nothing if one of them is
+  // already known to be wrong, because it holds its default then.
+  void error(const std::string& kind, std::initializer_list<std::string> fields,
+             const std::string& expected, const std::string& got, const std::string& hint = "",
+             const std::string& suggest = "");
+  void warn(const std::string& kind, std::initializer_list<std::string> fields,
+            const std::string& expected, const std::string& got, const std::string& hint = "");
+  // The file or an override sets it.
+  bool given(const std::string& field) const;
+
+  // missing_file with the nearest name in its folder, unless the path exists.
+  void require_file(const std::string& field, const std::string& path);
+
+ private:
+  void add(Finding::Level level, const std::string& kind, std::initializer_list<std::string> fields,
+           const std::string& expected, const std::string& got, const std::string& hint,
+           const std::string& suggest);
+  std::string full(const std::string& field) const;
+
+  std::string prefix_;  // "" or "rollout."
+  const Origins& origins_;
+  Findings& findings_;
+};
+
+template <class C>
+concept HasValidate = requires(const C& c, ConfigChecks& checks) {
+  c.validate(checks);
+};
+
+// Refers to the visited struct, which must outlive it.
+class ConfigFields {
+ public:
+  using Hook = std::function<void(const ConfigChecks::Origins&, Findings&)>;
+
+  template <class T>
+  Field& operator()(T& value, const std::string& name, const std::string& help);
+
+  template <class S>
+  void section(const std::string& name, S& s, const std::string& help = "") {
+    const std::string outer = prefix_;
+    sections_.push_back({outer + name, help});
+    prefix_ += name + ".";
+    enter(s);
+    prefix_ = outer;
+  }
+
+  // Visits `c` and notes its validate() to be run after those of its sections.
+  template <class C>
+  void enter(C& c) {
+    c.visit(*this);
+    if constexpr (HasValidate<C>) {
+      hooks_.push_back([&c, prefix = prefix_](const ConfigChecks::Origins& o, Findings& f) {
+        ConfigChecks checks(prefix, o, f);
+        c.validate(checks);
+      });
+    }
+  }
+
+  const std::deque<Field>& fields() const { return fields_; }
+  const std::vector<ConfigSection>& sections() const { return sections_; }
+  const std::vector<Hook>& hooks() const { return hooks_; }
+  const Field* find(const std::string& path) const;
+  bool is_section(const std::string& path) const;
+  std::vector<std::string> known_paths() const;  // fields, then sections
+
+ private:
+  Field& add(Field field);
+
+  std::string prefix_;
+  std::deque<Field> fields_;  // deque: visit() keeps references while more are added
+  std::map<std::string, size_t> index_;
+  std::vector<ConfigSection> sections_;
+  std::vector<Hook> hooks_;
+};
+
+namespace config_internal {
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+template <class T>
+constexpr FieldType field_type() {
+  if constexpr (std::is_enum_v<T>)
+    return FieldType::kChoice;
+  else if constexpr (std::is_same_v<T, bool>)
+    return FieldType::kBool;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return FieldType::kInt;
+  else if constexpr (std::is_same_v<T, double>)
+    return FieldType::kReal;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return FieldType::kText;
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return FieldType::kIntList;
+  else if constexpr (std::is_same_v<T, std::vector<double>>)
+    return FieldType::kRealList;
+  else {
+    static_assert(std::is_same_v<T, std::vector<std::string>>, "not a field type of config.h");
+    return FieldType::kTextList;
+  }
+}
+
+template <class T>
+ConfigValue to_value(const T& value) {
+  if constexpr (std::is_enum_v<T>)
+    return enum_name(value);
+  else
+    return value;
+}
+
+template <class T>
+void assign(T& out, const ConfigValue& value) {
+  if constexpr (std::is_enum_v<T>) {
+    for (const auto& entry : enum_names(T{})) {
+      if (std::get<std::string>(value) == entry.name) out = entry.value;
+    }
+  } else {
+    out = std::get<T>(value);
+  }
+}
+
+}  // namespace config_internal
+
+template <class T>
+Field& ConfigFields::operator()(T& value, const std::string& name, const std::string& help) {
+  namespace ci = config_internal;
+  Field field;
+  field.path = prefix_ + name;
+  field.help = help;
+  if constexpr (ci::IsOptional<T>::value) {
+    using Inner = typename T::value_type;
+    field.type = ci::field_type<Inner>();
+    field.nullable = true;
+    field.get = [&value] { return value ? ci::to_value(*value) : ConfigValue(); };
+    field.set = [&value](const ConfigValue& v) {
+      if (std::holds_alternative<std::monostate>(v)) {
+        value.reset();
+      } else {
+        ci::assign(value.emplace(), v);
+      }
+    };
+    if constexpr (std::is_enum_v<Inner>) {
+      for (const auto& entry : enum_names(Inner{})) field.choices.push_back(entry.name);
+    }
+  } else {
+    field.type = ci::field_type<T>();
+    field.get = [&value] { return ci::to_value(value); };
+    field.set = [&value](const ConfigValue& v) { ci::assign(value, v); };
+    if constexpr (std::is_enum_v<T>) {
+      for (const auto& entry : enum_names(T{})) field.choices.push_back(entry.name);
+    }
+  }
+  return add(std::move(field));
+}
+
+}  // namespace keel

@@ -1,0 +1,16 @@
+// Command-line overrides applied to a YAML tree. Private to base.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "keel/base/config_fields.h"
+#include "keel/base/yaml.h"
+
+namespace keel::config_internal {
+
+// Returns the tree with all good overrides applied in order; faults go to `findings`.
+YamlPtr apply_overrides(YamlPtr root, const std::vector<std::string>& overrides,
+                        const ConfigFields& fields, Findings& findings);
+
+}  // namespace keel::config_internal
