@@ -60,13 +60,14 @@ class PrefixCache {
     int32_t parent = kRoot;
     int32_t num_children = 0;
     int32_t next_in_bucket = -1;
-    int32_t older = -1;  // list of leaves by last use
+    int64_t last_use = 0;
+    int32_t older = -1;  // list of leaves, sorted by last use
     int32_t newer = -1;
   };
 
   int32_t find(uint64_t hash, int64_t salt, int32_t parent, const int32_t* tokens) const;
   int32_t new_node();
-  void link_newest(int32_t node);
+  void link(int32_t node);
   void unlink(int32_t node);
   void remove(int32_t node);
   void grow_table();
@@ -76,6 +77,7 @@ class PrefixCache {
   std::vector<int32_t> unused_;
   std::vector<int32_t> table_;  // power of two buckets, heads of chains
   int32_t num_nodes_ = 0;
+  int64_t clock_ = 0;  // counts uses
   int32_t oldest_ = -1;
   int32_t newest_ = -1;
 };
