@@ -20,7 +20,7 @@ struct RunnerBatch {
   std::span<const int32_t> positions;                 // [rows]
   std::span<const ops::KvSlot> slots;                 // [rows] where the K and V of row i go
   std::span<const ops::AttentionSequence> sequences;  // cover the rows in order
-  std::span<const int32_t> sample_rows;               // [samples] ascending, may repeat
+  std::span<const int32_t> sample_rows;               // [samples] any order, may repeat
   std::span<const ops::SampleParams> sample_params;   // [samples]
 };
 

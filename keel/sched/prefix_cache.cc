@@ -76,7 +76,7 @@ PrefixCache::Inserted PrefixCache::insert(int64_t salt, int32_t parent,
   head = n;
   node.last_use = ++clock_;
   if (parent != kRoot && nodes_[parent].num_children++ == 0) unlink(parent);
-  link(n);
+  link_leaf(n);
   return {n, block};
 }
 
@@ -102,7 +102,7 @@ void PrefixCache::grow_table() {
 }
 
 // A fresh leaf is the newest; a parent whose last child went belongs near the old end.
-void PrefixCache::link(int32_t n) {
+void PrefixCache::link_leaf(int32_t n) {
   int32_t newer = -1;
   if (newest_ >= 0 && nodes_[newest_].last_use > nodes_[n].last_use) {
     newer = oldest_;
@@ -125,7 +125,7 @@ void PrefixCache::touch(int32_t n) {
   nodes_[n].last_use = ++clock_;
   if (nodes_[n].num_children > 0) return;  // the list holds leaves only
   unlink(n);
-  link(n);
+  link_leaf(n);
 }
 
 bool PrefixCache::evict_one() {
@@ -147,7 +147,7 @@ void PrefixCache::remove(int32_t n) {
   while (*link != n) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
   unlink(n);
-  if (node.parent != kRoot && --nodes_[node.parent].num_children == 0) link(node.parent);
+  if (node.parent != kRoot && --nodes_[node.parent].num_children == 0) link_leaf(node.parent);
   pool_.set_cached(node.block, false);
   pool_.release(node.block);
   node.block = kNullBlock;

@@ -67,7 +67,7 @@ class PrefixCache {
 
   int32_t find(uint64_t hash, int64_t salt, int32_t parent, const int32_t* tokens) const;
   int32_t new_node();
-  void link(int32_t node);
+  void link_leaf(int32_t node);
   void unlink(int32_t node);
   void remove(int32_t node);
   void grow_table();

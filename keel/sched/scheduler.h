@@ -12,8 +12,8 @@
 // same last row), its full blocks are shared, the partly filled one is copied on the first write.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -53,7 +53,8 @@ struct PlanSegment {
   const int32_t* blocks = nullptr;
 };
 
-// Sequence `handle` samples its token at `position` from `row`. Several may sample from one row.
+// Sequence `handle` samples its token at `position` from `row`. Several may sample from one row;
+// rows come in no particular order.
 struct PlanSample {
   int32_t row = 0;
   int32_t handle = 0;
@@ -169,6 +170,14 @@ class Scheduler {
     int32_t leader = -1;           // running member that computes the prompt for the others
   };
 
+  // The head of the queue did not fit in this state; trying again before it changes is no use.
+  struct Blocked {
+    int32_t handle = -1;
+    int32_t available = 0;
+    int32_t running = 0;
+    bool operator==(const Blocked&) const = default;
+  };
+
   Key key(int32_t handle) const;
   Group* group_of(const Sequence& seq);
   int32_t available_blocks() const { return pool_.num_free() + pool_.num_idle(); }
@@ -176,17 +185,17 @@ class Scheduler {
 
   void plan_decodes();
   void plan_prefills();
-  void plan_admissions(int64_t now_us);
+  void plan_admissions();
   bool make_writable(int32_t handle, int32_t position);
   bool grow_or_preempt(size_t index);
   void add_rows(int32_t handle, int32_t num_rows);
   void prefill(int32_t handle);
   void fork_followers(int32_t leader, int32_t row);
   bool forkable(const Sequence& seq) const;
-  bool admit(int32_t handle, int32_t headroom);
+  bool admit(int32_t handle, int32_t promised);
   void take_prefix(Sequence& seq);
   const Sequence* prompt_source(const Sequence& seq);
-  void start(int32_t handle, int64_t now_us);
+  void start(int32_t handle);
   void insert_full_blocks(Sequence& seq);
   void release_blocks(Sequence& seq);
   void preempt(int32_t handle, bool counted);
@@ -202,6 +211,8 @@ class Scheduler {
   std::set<Key> waiting_;
   std::unordered_map<int64_t, Group> groups_;
   StepPlan plan_;
+  std::vector<int32_t> prefills_;
+  Blocked blocked_;
   bool outstanding_ = false;
   int32_t rows_left_ = 0;
   int64_t weight_version_ = 0;
