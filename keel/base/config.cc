@@ -28,7 +28,7 @@ class Binder {
   }
 
   void require_given() {
-    for (const Field& f : fields_.fields()) {
+    for (const ConfigField& f : fields_.fields()) {
       if (!f.required || report_.origins.contains(f.path)) continue;
       if (report_.findings.has_error_at(f.path)) continue;
       add("missing_key", {"", nullptr, name_, 0}, f.path, "a value (" + f.help + ")", "none",
@@ -42,7 +42,7 @@ class Binder {
       const std::string path = prefix + e.key;
       if (prefix.empty() && e.key.starts_with("x-")) continue;  // notes
       const bool plain = e.key.find('.') == std::string::npos;
-      const Field* field = plain ? fields_.find(path) : nullptr;
+      const ConfigField* field = plain ? fields_.find(path) : nullptr;
       if (field) {
         bind_field(*field, e);
       } else if (plain && fields_.is_section(path)) {
@@ -61,11 +61,11 @@ class Binder {
     const bool empty = e.value->null;
     add("wrong_type", e, path, "a section with keys", config_internal::describe(*e.value),
         empty ? "removing the line" : "\"key: value\" lines, indented",
-        empty ? Finding::Level::kWarning : Finding::Level::kError);
+        empty ? ConfigFinding::Level::kWarning : ConfigFinding::Level::kError);
   }
 
   void unknown_key(const YamlEntry& e, const std::string& path) {
-    Finding f;
+    ConfigFinding f;
     f.kind = "unknown_key";
     f.field = path;
     f.source = e.source;
@@ -78,7 +78,7 @@ class Binder {
     report_.findings.add(f);
   }
 
-  void bind_field(const Field& field, const YamlEntry& e) {
+  void bind_field(const ConfigField& field, const YamlEntry& e) {
     if (report_.findings.has_error_at(field.path)) return;  // e.g. an unresolved reference
     const YamlNode& node = *e.value;
     const bool empty_text = node.kind == YamlNode::Kind::kScalar && node.text.empty();
@@ -102,20 +102,27 @@ class Binder {
     report_.origins[field.path] = {e.source, e.line};
   }
 
-  void add_fault(const config_internal::Fault& fault, YamlEntry e, const Field& field) {
+  void add_fault(const config_internal::Fault& fault, YamlEntry e, const ConfigField& field) {
     std::string path = field.path;
     if (fault.item >= 0) {
       path += fmt::format("[{}]", fault.item);
       e.line = std::max(e.line, e.value->items[static_cast<size_t>(fault.item)]->line);
     }
-    Finding f{Finding::Level::kError, fault.kind, path,       e.source,     e.line,
-              fault.expected,         fault.got,  fault.hint, fault.suggest};
+    ConfigFinding f{ConfigFinding::Level::kError,
+                    fault.kind,
+                    path,
+                    e.source,
+                    e.line,
+                    fault.expected,
+                    fault.got,
+                    fault.hint,
+                    fault.suggest};
     report_.findings.add(f);
   }
 
   void add(const std::string& kind, const YamlEntry& e, const std::string& field,
            const std::string& expected, const std::string& got, const std::string& hint,
-           Finding::Level level = Finding::Level::kError) {
+           ConfigFinding::Level level = ConfigFinding::Level::kError) {
     report_.findings.add({level, kind, field, e.source, e.line, expected, got, hint, ""});
   }
 

@@ -86,6 +86,33 @@ TEST(Config, ReadsEveryType) {
   EXPECT_FALSE(r.origins.contains("optim.eps"));
 }
 
+struct Small {
+  int32_t rows = 3;
+  uint64_t seed = 0;
+  float rate = 0.1f;
+  std::optional<bool> flag;
+  template <class V>
+  void visit(V& v) {
+    v(rows, "rows", "rows of a step");
+    v(seed, "seed", "seed");
+    v(rate, "rate", "rate");
+    v(flag, "flag", "flag");
+  }
+};
+
+TEST(Config, NarrowTypesKeepTheirRange) {
+  Small c;
+  auto load = [&](const std::string& yaml) { return load_config(c, {"t", yaml, {}}).findings; };
+  EXPECT_EQ(load("rows: 2147483647\nseed: 9223372036854775807\nrate: 0.25\nflag: true").text(), "");
+  EXPECT_EQ(c.rows, 2147483647);
+  EXPECT_EQ(c.seed, 9223372036854775807u);
+  EXPECT_EQ(c.flag, true);
+  EXPECT_EQ(dump_yaml(config_fields(c)),
+            "rows: 2147483647\nseed: 9223372036854775807\nrate: 0.25\nflag: true\n");
+  EXPECT_EQ(load("rows: 2147483648").all().at(0).kind, "out_of_range");
+  EXPECT_EQ(load("seed: -1").all().at(0).kind, "out_of_range");
+}
+
 TEST(Config, MessagesNameFileLineFieldAndRemedy) {
   Sample c;
   EXPECT_EQ(only_text(load(c, "path: m\nn: 65\nmini: 1")),
