@@ -8,7 +8,6 @@
 #include "keel/base/config_convert.h"
 #include "keel/base/config_interpolate.h"
 #include "keel/base/config_override.h"
-#include "keel/base/config_suggest.h"
 
 namespace keel {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 class Binder {
  public:
   Binder(const ConfigFields& fields, const std::string& name, ConfigReport& report)
-      : fields_(fields), known_(fields.known_paths()), name_(name), report_(report) {}
+      : fields_(fields), name_(name), report_(report) {}
 
   void bind_root(const YamlNode& root) {
     if (root.kind != YamlNode::Kind::kMap) {
@@ -64,6 +63,23 @@ class Binder {
         empty ? ConfigFinding::Level::kWarning : ConfigFinding::Level::kError);
   }
 
+  // For an unknown section: where the keys in it live here, at most three.
+  std::string homes_of(const YamlNode& section, const std::string& path) const {
+    std::vector<std::string> homes;
+    std::vector<std::pair<const YamlNode*, std::string>> open = {{&section, path}};
+    while (!open.empty() && homes.size() < 3) {
+      const auto [node, at] = open.back();
+      open.pop_back();
+      for (const YamlEntry& e : node->entries) {
+        const std::string inner = at + "." + e.key;
+        const std::string home = e.value->entries.empty() ? fields_.suggest(inner) : "";
+        if (!home.empty() && homes.size() < 3) homes.push_back(home);
+        open.emplace_back(e.value.get(), inner);
+      }
+    }
+    return homes.empty() ? "" : fmt::format("{} for its keys", fmt::join(homes, ", "));
+  }
+
   void unknown_key(const YamlEntry& e, const std::string& path) {
     ConfigFinding f;
     f.kind = "unknown_key";
@@ -72,8 +88,10 @@ class Binder {
     f.line = e.line;
     f.expected = "a known key";
     f.got = "an unknown one";
-    f.suggest = nearest_path(path, known_);
-    f.hint = f.suggest.empty() ? "'keel config', which lists all keys" : f.suggest;
+    f.suggest = fields_.suggest(path);
+    f.hint = f.suggest;
+    if (f.hint.empty()) f.hint = homes_of(*e.value, path);
+    if (f.hint.empty()) f.hint = "'keel config', which lists all keys";
     if (e.key.find('.') != std::string::npos) f.hint = "one section for each part of " + e.key;
     report_.findings.add(f);
   }
@@ -127,7 +145,6 @@ class Binder {
   }
 
   const ConfigFields& fields_;
-  const std::vector<std::string> known_;
   const std::string& name_;
   ConfigReport& report_;
 };

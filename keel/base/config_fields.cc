@@ -23,11 +23,16 @@ bool ConfigFields::is_section(const std::string& path) const {
                      [&](const ConfigSection& s) { return s.path == path; });
 }
 
-std::vector<std::string> ConfigFields::known_paths() const {
-  std::vector<std::string> out;
-  for (const ConfigField& f : fields_) out.push_back(f.path);
-  for (const ConfigSection& s : sections_) out.push_back(s.path);
-  return out;
+std::string ConfigFields::suggest(const std::string& path) const {
+  const std::string leaf = path.substr(path.rfind('.') + 1);
+  std::vector<std::string> known;
+  for (const ConfigField& f : fields_) {
+    const auto& names = f.other_names;
+    if (std::find(names.begin(), names.end(), leaf) != names.end()) return f.path;
+    known.push_back(f.path);
+  }
+  for (const ConfigSection& s : sections_) known.push_back(s.path);
+  return nearest_path(path, known);
 }
 
 std::string ConfigChecks::full(const std::string& field) const { return prefix_ + field; }

@@ -73,12 +73,17 @@ struct ConfigField {
   int64_t int_min = std::numeric_limits<int64_t>::min();  // what the C++ type holds
   int64_t int_max = std::numeric_limits<int64_t>::max();
   std::vector<std::string> choices;
+  std::vector<std::string> other_names;
   std::function<ConfigValue()> get;
   std::function<void(const ConfigValue&)> set;
 
   ConfigField& range(double low, double high) { return min = low, max = high, *this; }  // inclusive
   ConfigField& at_least(double low) { return min = low, *this; }
   ConfigField& above(double low) { return min = low, above_min = true, *this; }
+  // Last parts of keys that other programs use for this; only for "try ...".
+  ConfigField& also_known_as(std::vector<std::string> names) {
+    return other_names = std::move(names), *this;
+  }
   ConfigField& must_be_given() { return required = true, *this; }  // no default makes sense
 };
 
@@ -163,7 +168,8 @@ class ConfigFields {
   const std::vector<Hook>& hooks() const { return hooks_; }
   const ConfigField* find(const std::string& path) const;
   bool is_section(const std::string& path) const;
-  std::vector<std::string> known_paths() const;  // fields, then sections
+  // The key that an unknown one most likely meant, "" if none is near.
+  std::string suggest(const std::string& path) const;
 
  private:
   ConfigField& add(ConfigField field);

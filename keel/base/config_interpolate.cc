@@ -6,7 +6,6 @@
 #include <set>
 
 #include "keel/base/config.h"
-#include "keel/base/config_suggest.h"
 #include "keel/base/env.h"
 
 namespace keel::config_internal {
@@ -168,7 +167,7 @@ class Resolver {
     }
     if (entry) return reference(target, entry->value);
     if (const ConfigField* field = fields_.find(target)) return from_value(field->get());
-    const std::string near = nearest_path(target, fields_.known_paths());
+    const std::string near = fields_.suggest(target);
     throw Unresolved{"the unknown key " + target, near.empty() ? "" : "${" + near + "}"};
   }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "keel/base/config_suggest.h"
-
 namespace keel::config_internal {
 namespace {
 
@@ -115,7 +113,7 @@ class Overrides {
     if (fields_.find(key) || fields_.is_section(key)) return true;
     ConfigFinding f = bad_override(key, "a known key", "an unknown one", "");
     f.kind = "unknown_key";
-    f.suggest = nearest_path(key, fields_.known_paths());
+    f.suggest = fields_.suggest(key);
     f.hint = f.suggest.empty() ? "'keel config', which lists all keys" : f.suggest;
     findings_.add(f);
     return false;

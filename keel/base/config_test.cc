@@ -41,7 +41,7 @@ struct Sample {
   void visit(V& v) {
     v(path, "path", "model folder").must_be_given();
     v(name, "name", "name of the run");
-    v(n, "n", "answers per prompt").range(1, 64);
+    v(n, "n", "answers per prompt").range(1, 64).also_known_as({"num_generations"});
     v(mini, "mini", "prompts per update").at_least(1);
     v(shuffle, "shuffle", "shuffle the rows");
     v(mode, "mode", "kernel choice");
@@ -121,8 +121,13 @@ TEST(Config, MessagesNameFileLineFieldAndRemedy) {
             "[t.yaml:2 n] expected a whole number from 1 to 64, got 8.0; try 8");
   EXPECT_EQ(only_text(load(c, "path: m\noptimm:\n  lr: 1")),
             "[t.yaml:2 optimm] expected a known key, got an unknown one; try optim");
+  EXPECT_EQ(
+      only_text(load(c, "path: m\nalgo:\n  sub:\n    n: 1\n  lr: 2")),
+      "[t.yaml:2 algo] expected a known key, got an unknown one; try optim.lr, n for its keys");
   EXPECT_EQ(only_text(load(c, "path: m\nlr: 1")),
             "[t.yaml:2 lr] expected a known key, got an unknown one; try optim.lr");
+  EXPECT_EQ(only_text(load(c, "path: m", {"args.num_generations=4"})),
+            "[override args.num_generations] expected a known key, got an unknown one; try n");
   EXPECT_EQ(only_text(load(c, "path: m\nmode: exakt")),
             "[t.yaml:2 mode] expected one of fast, exact, got exakt; try exact");
   EXPECT_EQ(only_text(load(c, "n: 8")),
