@@ -8,7 +8,6 @@
 #include "keel/base/config_convert.h"
 #include "keel/base/config_interpolate.h"
 #include "keel/base/config_override.h"
-#include "keel/base/config_suggest.h"
 
 namespace keel {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 class Binder {
  public:
   Binder(const ConfigFields& fields, const std::string& name, ConfigReport& report)
-      : fields_(fields), known_(fields.known_paths()), name_(name), report_(report) {}
+      : fields_(fields), name_(name), report_(report) {}
 
   void bind_root(const YamlNode& root) {
     if (root.kind != YamlNode::Kind::kMap) {
@@ -28,7 +27,7 @@ class Binder {
   }
 
   void require_given() {
-    for (const Field& f : fields_.fields()) {
+    for (const ConfigField& f : fields_.fields()) {
       if (!f.required || report_.origins.contains(f.path)) continue;
       if (report_.findings.has_error_at(f.path)) continue;
       add("missing_key", {"", nullptr, name_, 0}, f.path, "a value (" + f.help + ")", "none",
@@ -42,7 +41,7 @@ class Binder {
       const std::string path = prefix + e.key;
       if (prefix.empty() && e.key.starts_with("x-")) continue;  // notes
       const bool plain = e.key.find('.') == std::string::npos;
-      const Field* field = plain ? fields_.find(path) : nullptr;
+      const ConfigField* field = plain ? fields_.find(path) : nullptr;
       if (field) {
         bind_field(*field, e);
       } else if (plain && fields_.is_section(path)) {
@@ -61,24 +60,43 @@ class Binder {
     const bool empty = e.value->null;
     add("wrong_type", e, path, "a section with keys", config_internal::describe(*e.value),
         empty ? "removing the line" : "\"key: value\" lines, indented",
-        empty ? Finding::Level::kWarning : Finding::Level::kError);
+        empty ? ConfigFinding::Level::kWarning : ConfigFinding::Level::kError);
+  }
+
+  // For an unknown section: where the keys in it live here, at most three.
+  std::string homes_of(const YamlNode& section, const std::string& path) const {
+    std::vector<std::string> homes;
+    std::vector<std::pair<const YamlNode*, std::string>> open = {{&section, path}};
+    while (!open.empty() && homes.size() < 3) {
+      const auto [node, at] = open.back();
+      open.pop_back();
+      for (const YamlEntry& e : node->entries) {
+        const std::string inner = at + "." + e.key;
+        const std::string home = e.value->entries.empty() ? fields_.suggest(inner) : "";
+        if (!home.empty() && homes.size() < 3) homes.push_back(home);
+        open.emplace_back(e.value.get(), inner);
+      }
+    }
+    return homes.empty() ? "" : fmt::format("{} for its keys", fmt::join(homes, ", "));
   }
 
   void unknown_key(const YamlEntry& e, const std::string& path) {
-    Finding f;
+    ConfigFinding f;
     f.kind = "unknown_key";
     f.field = path;
     f.source = e.source;
     f.line = e.line;
     f.expected = "a known key";
     f.got = "an unknown one";
-    f.suggest = nearest_path(path, known_);
-    f.hint = f.suggest.empty() ? "'keel config', which lists all keys" : f.suggest;
+    f.suggest = fields_.suggest(path);
+    f.hint = f.suggest;
+    if (f.hint.empty()) f.hint = homes_of(*e.value, path);
+    if (f.hint.empty()) f.hint = "'keel config', which lists all keys";
     if (e.key.find('.') != std::string::npos) f.hint = "one section for each part of " + e.key;
     report_.findings.add(f);
   }
 
-  void bind_field(const Field& field, const YamlEntry& e) {
+  void bind_field(const ConfigField& field, const YamlEntry& e) {
     if (report_.findings.has_error_at(field.path)) return;  // e.g. an unresolved reference
     const YamlNode& node = *e.value;
     const bool empty_text = node.kind == YamlNode::Kind::kScalar && node.text.empty();
@@ -102,25 +120,31 @@ class Binder {
     report_.origins[field.path] = {e.source, e.line};
   }
 
-  void add_fault(const config_internal::Fault& fault, YamlEntry e, const Field& field) {
+  void add_fault(const config_internal::Fault& fault, YamlEntry e, const ConfigField& field) {
     std::string path = field.path;
     if (fault.item >= 0) {
       path += fmt::format("[{}]", fault.item);
       e.line = std::max(e.line, e.value->items[static_cast<size_t>(fault.item)]->line);
     }
-    Finding f{Finding::Level::kError, fault.kind, path,       e.source,     e.line,
-              fault.expected,         fault.got,  fault.hint, fault.suggest};
+    ConfigFinding f{ConfigFinding::Level::kError,
+                    fault.kind,
+                    path,
+                    e.source,
+                    e.line,
+                    fault.expected,
+                    fault.got,
+                    fault.hint,
+                    fault.suggest};
     report_.findings.add(f);
   }
 
   void add(const std::string& kind, const YamlEntry& e, const std::string& field,
            const std::string& expected, const std::string& got, const std::string& hint,
-           Finding::Level level = Finding::Level::kError) {
+           ConfigFinding::Level level = ConfigFinding::Level::kError) {
     report_.findings.add({level, kind, field, e.source, e.line, expected, got, hint, ""});
   }
 
   const ConfigFields& fields_;
-  const std::vector<std::string> known_;
   const std::string& name_;
   ConfigReport& report_;
 };

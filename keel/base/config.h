@@ -34,7 +34,7 @@ struct ConfigInput {
 ConfigInput read_config_input(const std::string& path, std::vector<std::string> overrides);
 
 struct ConfigReport {
-  Findings findings;
+  ConfigFindings findings;
   ConfigChecks::Origins origins;  // of every value that is not a default
 };
 
@@ -81,6 +81,6 @@ std::string config_hash(const ConfigFields& fields);
 // One value as YAML text (flow style).
 std::string value_to_yaml(const ConfigValue& value);
 // "a whole number from 1 to 64", for messages and help.
-std::string describe_type(const Field& field);
+std::string describe_type(const ConfigField& field);
 
 }  // namespace keel

@@ -362,12 +362,12 @@ bool kind_matches(const Json& want, const std::string& kind) {
   return kind == want["kind"] || std::find(also.begin(), also.end(), kind) != also.end();
 }
 
-bool matches(const Json& want, const Finding& f) {
+bool matches(const Json& want, const ConfigFinding& f) {
   if (!kind_matches(want, f.kind)) return false;
   if (want["field"].is_string() && want["field"] != f.field) return false;
   if (want.contains("line") && want["line"].is_number() && want["line"] != f.line) return false;
   if (want.contains("suggest") && want["suggest"] != f.suggest) return false;
-  const bool error = f.level == Finding::Level::kError;
+  const bool error = f.level == ConfigFinding::Level::kError;
   return want["level"] == "error" ? error : want["level"] != "warn" || !error;
 }
 
@@ -384,8 +384,8 @@ TEST(ConfigCases, Bad) {
     const auto args = want.value("args", std::vector<std::string>());
     const auto report = load_config(config, read_config_input(file, args));
     const auto& all = report.findings.all();
-    const bool found =
-        std::any_of(all.begin(), all.end(), [&](const Finding& f) { return matches(want, f); });
+    const bool found = std::any_of(all.begin(), all.end(),
+                                   [&](const ConfigFinding& f) { return matches(want, f); });
     const std::string level = want["level"];
     bool accepted = false;
     if (level == "ok_or_error" || level == "error_or_ok") {

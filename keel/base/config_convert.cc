@@ -34,7 +34,7 @@ bool parse_all(std::string_view text, T& out, int base = 10) {
 }
 
 // Spellings that YAML 1.1 and 1.2 read differently.
-std::optional<Fault> ambiguous_number(const Field& field, std::string_view text) {
+std::optional<Fault> ambiguous_number(const ConfigField& field, std::string_view text) {
   const std::string_view body = without_sign(text);
   const std::string sign(text.substr(0, text.size() - body.size()));
   Fault fault{"ambiguous_number", describe_type(field), "", "", ""};
@@ -69,27 +69,32 @@ std::string number_hint(std::string_view text) {
   return "";
 }
 
-bool in_range(const Field& field, double value) {
+bool fits(const ConfigField& field, int64_t value) {
+  return value >= field.int_min && value <= field.int_max;
+}
+
+bool in_range(const ConfigField& field, double value) {
   return (field.above_min ? value > field.min : value >= field.min) && value <= field.max;
 }
 
-Fault wrong_type(const Field& field, const YamlNode& node) {
+Fault wrong_type(const ConfigField& field, const YamlNode& node) {
   Fault fault{"wrong_type", describe_type(field), describe(node), "", ""};
-  const bool is_text = field.type == FieldType::kText || field.type == FieldType::kTextList;
+  const bool is_text = field.type == ConfigType::kText || field.type == ConfigType::kTextList;
   if (node.quoted && !is_text) fault.hint = node.text + " without quotes";
   return fault;
 }
 
-std::optional<Fault> convert_int(const Field& field, const YamlNode& node, int64_t& out) {
+std::optional<Fault> convert_int(const ConfigField& field, const YamlNode& node, int64_t& out) {
   const std::string& text = node.text;
   const std::string_view body = without_sign(text);
   if (auto fault = ambiguous_number(field, text)) return fault;
   if (all_of(body, kDigits)) {
-    if (parse_all(text, out) && in_range(field, static_cast<double>(out))) return std::nullopt;
+    if (parse_all(text, out) && fits(field, out) && in_range(field, static_cast<double>(out)))
+      return std::nullopt;
     return Fault{"out_of_range", describe_type(field), text, "", ""};
   }
   if (text.starts_with("0x") && parse_all(std::string_view(text).substr(2), out, 16)) {
-    if (in_range(field, static_cast<double>(out))) return std::nullopt;
+    if (fits(field, out) && in_range(field, static_cast<double>(out))) return std::nullopt;
     return Fault{"out_of_range", describe_type(field), text, "", ""};
   }
   Fault fault = wrong_type(field, node);
@@ -102,7 +107,7 @@ std::optional<Fault> convert_int(const Field& field, const YamlNode& node, int64
   return fault;
 }
 
-std::optional<Fault> convert_real(const Field& field, const YamlNode& node, double& out) {
+std::optional<Fault> convert_real(const ConfigField& field, const YamlNode& node, double& out) {
   const std::string& text = node.text;
   if (auto fault = ambiguous_number(field, text)) return fault;
   const std::string_view body = without_sign(text);
@@ -119,7 +124,7 @@ std::optional<Fault> convert_real(const Field& field, const YamlNode& node, doub
   return fault;
 }
 
-std::optional<Fault> convert_bool(const Field& field, const YamlNode& node, bool& out) {
+std::optional<Fault> convert_bool(const ConfigField& field, const YamlNode& node, bool& out) {
   std::string word = node.text;
   const bool mixed = std::any_of(word.begin() + (word.empty() ? 0 : 1), word.end(), ::isupper) &&
                      !std::all_of(word.begin(), word.end(), ::isupper);
@@ -140,7 +145,8 @@ std::optional<Fault> convert_bool(const Field& field, const YamlNode& node, bool
   return fault;
 }
 
-std::optional<Fault> convert_choice(const Field& field, const YamlNode& node, std::string& out) {
+std::optional<Fault> convert_choice(const ConfigField& field, const YamlNode& node,
+                                    std::string& out) {
   const auto it = std::find(field.choices.begin(), field.choices.end(), node.text);
   if (it != field.choices.end()) {
     out = node.text;
@@ -151,10 +157,11 @@ std::optional<Fault> convert_choice(const Field& field, const YamlNode& node, st
                near};
 }
 
-std::optional<Fault> convert_scalar(const Field& field, const YamlNode& node, ConfigValue& out) {
+std::optional<Fault> convert_scalar(const ConfigField& field, const YamlNode& node,
+                                    ConfigValue& out) {
   if (node.kind != YamlNode::Kind::kScalar) return wrong_type(field, node);
-  const bool textual = field.type == FieldType::kText || field.type == FieldType::kTextList ||
-                       field.type == FieldType::kChoice;
+  const bool textual = field.type == ConfigType::kText || field.type == ConfigType::kTextList ||
+                       field.type == ConfigType::kChoice;
   if (node.null || (node.quoted && !textual)) return wrong_type(field, node);
   auto read = [&](auto zero, auto&& converter) {
     auto fault = converter(field, node, zero);
@@ -162,25 +169,26 @@ std::optional<Fault> convert_scalar(const Field& field, const YamlNode& node, Co
     return fault;
   };
   switch (field.type) {
-    case FieldType::kBool:
+    case ConfigType::kBool:
       return read(false, convert_bool);
-    case FieldType::kInt:
-    case FieldType::kIntList:
+    case ConfigType::kInt:
+    case ConfigType::kIntList:
       return read(int64_t{0}, convert_int);
-    case FieldType::kReal:
-    case FieldType::kRealList:
+    case ConfigType::kReal:
+    case ConfigType::kRealList:
       return read(0.0, convert_real);
-    case FieldType::kChoice:
+    case ConfigType::kChoice:
       return read(std::string(), convert_choice);
-    case FieldType::kText:
-    case FieldType::kTextList:
+    case ConfigType::kText:
+    case ConfigType::kTextList:
       out = node.text;
   }
   return std::nullopt;
 }
 
 template <class T>
-std::optional<Fault> convert_list(const Field& field, const YamlNode& node, ConfigValue& out) {
+std::optional<Fault> convert_list(const ConfigField& field, const YamlNode& node,
+                                  ConfigValue& out) {
   std::vector<T> list;
   ConfigValue item;
   if (node.kind == YamlNode::Kind::kList) {
@@ -212,17 +220,17 @@ std::string describe(const YamlNode& node) {
   return shown;
 }
 
-std::optional<Fault> convert(const Field& field, const YamlNode& node, ConfigValue& out) {
+std::optional<Fault> convert(const ConfigField& field, const YamlNode& node, ConfigValue& out) {
   if (node.null && field.nullable) {
     out = std::monostate{};
     return std::nullopt;
   }
   switch (field.type) {
-    case FieldType::kIntList:
+    case ConfigType::kIntList:
       return convert_list<int64_t>(field, node, out);
-    case FieldType::kRealList:
+    case ConfigType::kRealList:
       return convert_list<double>(field, node, out);
-    case FieldType::kTextList:
+    case ConfigType::kTextList:
       return convert_list<std::string>(field, node, out);
     default:
       return convert_scalar(field, node, out);

@@ -15,7 +15,7 @@ struct Fault {
 };
 
 // Sets `out`, or says why not. Checks type, choices and range.
-std::optional<Fault> convert(const Field& field, const YamlNode& node, ConfigValue& out);
+std::optional<Fault> convert(const ConfigField& field, const YamlNode& node, ConfigValue& out);
 
 // "the word many", "a list", "nothing", for messages.
 std::string describe(const YamlNode& node);

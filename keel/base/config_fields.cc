@@ -7,13 +7,13 @@
 
 namespace keel {
 
-Field& ConfigFields::add(Field field) {
+ConfigField& ConfigFields::add(ConfigField field) {
   KEEL_CHECK(index_.emplace(field.path, fields_.size()).second, "two fields {}", field.path);
   fields_.push_back(std::move(field));
   return fields_.back();
 }
 
-const Field* ConfigFields::find(const std::string& path) const {
+const ConfigField* ConfigFields::find(const std::string& path) const {
   const auto it = index_.find(path);
   return it == index_.end() ? nullptr : &fields_[it->second];
 }
@@ -23,18 +23,23 @@ bool ConfigFields::is_section(const std::string& path) const {
                      [&](const ConfigSection& s) { return s.path == path; });
 }
 
-std::vector<std::string> ConfigFields::known_paths() const {
-  std::vector<std::string> out;
-  for (const Field& f : fields_) out.push_back(f.path);
-  for (const ConfigSection& s : sections_) out.push_back(s.path);
-  return out;
+std::string ConfigFields::suggest(const std::string& path) const {
+  const std::string leaf = path.substr(path.rfind('.') + 1);
+  std::vector<std::string> known;
+  for (const ConfigField& f : fields_) {
+    const auto& names = f.other_names;
+    if (std::find(names.begin(), names.end(), leaf) != names.end()) return f.path;
+    known.push_back(f.path);
+  }
+  for (const ConfigSection& s : sections_) known.push_back(s.path);
+  return nearest_path(path, known);
 }
 
 std::string ConfigChecks::full(const std::string& field) const { return prefix_ + field; }
 
 bool ConfigChecks::given(const std::string& field) const { return origins_.contains(full(field)); }
 
-void ConfigChecks::add(Finding::Level level, const std::string& kind,
+void ConfigChecks::add(ConfigFinding::Level level, const std::string& kind,
                        std::initializer_list<std::string> fields, const std::string& expected,
                        const std::string& got, const std::string& hint,
                        const std::string& suggest) {
@@ -42,7 +47,7 @@ void ConfigChecks::add(Finding::Level level, const std::string& kind,
   for (const std::string& f : fields) {
     if (findings_.has_error_at(full(f))) return;
   }
-  Finding finding{level, kind, full(*fields.begin()), "", 0, expected, got, hint, suggest};
+  ConfigFinding finding{level, kind, full(*fields.begin()), "", 0, expected, got, hint, suggest};
   if (const auto it = origins_.find(finding.field); it != origins_.end()) {
     finding.source = it->second.source;
     finding.line = it->second.line;
@@ -53,13 +58,13 @@ void ConfigChecks::add(Finding::Level level, const std::string& kind,
 void ConfigChecks::error(const std::string& kind, std::initializer_list<std::string> fields,
                          const std::string& expected, const std::string& got,
                          const std::string& hint, const std::string& suggest) {
-  add(Finding::Level::kError, kind, fields, expected, got, hint, suggest);
+  add(ConfigFinding::Level::kError, kind, fields, expected, got, hint, suggest);
 }
 
 void ConfigChecks::warn(const std::string& kind, std::initializer_list<std::string> fields,
                         const std::string& expected, const std::string& got,
                         const std::string& hint) {
-  add(Finding::Level::kWarning, kind, fields, expected, got, hint, "");
+  add(ConfigFinding::Level::kWarning, kind, fields, expected, got, hint, "");
 }
 
 void ConfigChecks::require_file(const std::string& field, const std::string& path) {

@@ -10,8 +10,8 @@
 //   };
 //
 // ConfigFields is the visitor: it lists the fields with their paths; config.h does the rest.
-// Field types: bool, int64_t, double, std::string, enums (see EnumName), std::vector of int64_t,
-// double or std::string, and std::optional of the first five (null in YAML).
+// ConfigField types: bool, int64_t, double, std::string, enums (see EnumName), std::vector of
+// int64_t, double or std::string, and std::optional of the first five (null in YAML).
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ std::string enum_name(E value) {
   KEEL_CHECK(false, "enum value {} has no name", static_cast<int64_t>(value));
 }
 
-enum class FieldType { kBool, kInt, kReal, kText, kChoice, kIntList, kRealList, kTextList };
+enum class ConfigType { kBool, kInt, kReal, kText, kChoice, kIntList, kRealList, kTextList };
 
 // monostate = null. Choices travel as text.
 using ConfigValue =
@@ -61,23 +61,30 @@ using ConfigValue =
                  std::vector<double>, std::vector<std::string>>;
 
 // One field of a config struct. The setters below are chained in visit().
-struct Field {
+struct ConfigField {
   std::string path;  // "actor.optim.lr"
   std::string help;
-  FieldType type = FieldType::kText;
+  ConfigType type = ConfigType::kText;
   bool nullable = false;  // std::optional
   bool required = false;
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is out of range
+  bool above_min = false;                                 // min itself is out of range
+  int64_t int_min = std::numeric_limits<int64_t>::min();  // what the C++ type holds
+  int64_t int_max = std::numeric_limits<int64_t>::max();
   std::vector<std::string> choices;
+  std::vector<std::string> other_names;
   std::function<ConfigValue()> get;
   std::function<void(const ConfigValue&)> set;
 
-  Field& range(double low, double high) { return min = low, max = high, *this; }  // inclusive
-  Field& at_least(double low) { return min = low, *this; }
-  Field& above(double low) { return min = low, above_min = true, *this; }
-  Field& must_be_given() { return required = true, *this; }  // no default makes sense
+  ConfigField& range(double low, double high) { return min = low, max = high, *this; }  // inclusive
+  ConfigField& at_least(double low) { return min = low, *this; }
+  ConfigField& above(double low) { return min = low, above_min = true, *this; }
+  // Last parts of keys that other programs use for this; only for "try ...".
+  ConfigField& also_known_as(std::vector<std::string> names) {
+    return other_names = std::move(names), *this;
+  }
+  ConfigField& must_be_given() { return required = true, *this; }  // no default makes sense
 };
 
 struct ConfigSection {
@@ -95,7 +102,7 @@ class ConfigChecks {
   };
   using Origins = std::map<std::string, Origin>;
 
-  ConfigChecks(std::string prefix, const Origins& origins, Findings& findings)
+  ConfigChecks(std::string prefix, const Origins& origins, ConfigFindings& findings)
       : prefix_(std::move(prefix)), origins_(origins), findings_(findings) {}
 
   // fields: paths relative to the struct; the first one is blamed. Says nothing if one of them is
@@ -112,14 +119,14 @@ class ConfigChecks {
   void require_file(const std::string& field, const std::string& path);
 
  private:
-  void add(Finding::Level level, const std::string& kind, std::initializer_list<std::string> fields,
-           const std::string& expected, const std::string& got, const std::string& hint,
-           const std::string& suggest);
+  void add(ConfigFinding::Level level, const std::string& kind,
+           std::initializer_list<std::string> fields, const std::string& expected,
+           const std::string& got, const std::string& hint, const std::string& suggest);
   std::string full(const std::string& field) const;
 
   std::string prefix_;  // "" or "rollout."
   const Origins& origins_;
-  Findings& findings_;
+  ConfigFindings& findings_;
 };
 
 template <class C>
@@ -130,10 +137,10 @@ concept HasValidate = requires(const C& c, ConfigChecks& checks) {
 // Refers to the visited struct, which must outlive it.
 class ConfigFields {
  public:
-  using Hook = std::function<void(const ConfigChecks::Origins&, Findings&)>;
+  using Hook = std::function<void(const ConfigChecks::Origins&, ConfigFindings&)>;
 
   template <class T>
-  Field& operator()(T& value, const std::string& name, const std::string& help);
+  ConfigField& operator()(T& value, const std::string& name, const std::string& help);
 
   template <class S>
   void section(const std::string& name, S& s, const std::string& help = "") {
@@ -149,25 +156,26 @@ class ConfigFields {
   void enter(C& c) {
     c.visit(*this);
     if constexpr (HasValidate<C>) {
-      hooks_.push_back([&c, prefix = prefix_](const ConfigChecks::Origins& o, Findings& f) {
+      hooks_.push_back([&c, prefix = prefix_](const ConfigChecks::Origins& o, ConfigFindings& f) {
         ConfigChecks checks(prefix, o, f);
         c.validate(checks);
       });
     }
   }
 
-  const std::deque<Field>& fields() const { return fields_; }
+  const std::deque<ConfigField>& fields() const { return fields_; }
   const std::vector<ConfigSection>& sections() const { return sections_; }
   const std::vector<Hook>& hooks() const { return hooks_; }
-  const Field* find(const std::string& path) const;
+  const ConfigField* find(const std::string& path) const;
   bool is_section(const std::string& path) const;
-  std::vector<std::string> known_paths() const;  // fields, then sections
+  // The key that an unknown one most likely meant, "" if none is near.
+  std::string suggest(const std::string& path) const;
 
  private:
-  Field& add(Field field);
+  ConfigField& add(ConfigField field);
 
   std::string prefix_;
-  std::deque<Field> fields_;  // deque: visit() keeps references while more are added
+  std::deque<ConfigField> fields_;  // deque: visit() keeps references while more are added
   std::map<std::string, size_t> index_;
   std::vector<ConfigSection> sections_;
   std::vector<Hook> hooks_;
@@ -181,24 +189,28 @@ template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 template <class T>
-constexpr FieldType field_type() {
+constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+// clang-format off: a chain reads best one line a type
+template <class T>
+constexpr ConfigType field_type() {
   if constexpr (std::is_enum_v<T>)
-    return FieldType::kChoice;
+    return ConfigType::kChoice;
   else if constexpr (std::is_same_v<T, bool>)
-    return FieldType::kBool;
-  else if constexpr (std::is_same_v<T, int64_t>)
-    return FieldType::kInt;
-  else if constexpr (std::is_same_v<T, double>)
-    return FieldType::kReal;
+    return ConfigType::kBool;
+  else if constexpr (is_integer<T>)
+    return ConfigType::kInt;
+  else if constexpr (std::is_floating_point_v<T>)
+    return ConfigType::kReal;
   else if constexpr (std::is_same_v<T, std::string>)
-    return FieldType::kText;
+    return ConfigType::kText;
   else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-    return FieldType::kIntList;
+    return ConfigType::kIntList;
   else if constexpr (std::is_same_v<T, std::vector<double>>)
-    return FieldType::kRealList;
+    return ConfigType::kRealList;
   else {
     static_assert(std::is_same_v<T, std::vector<std::string>>, "not a field type of config.h");
-    return FieldType::kTextList;
+    return ConfigType::kTextList;
   }
 }
 
@@ -206,6 +218,10 @@ template <class T>
 ConfigValue to_value(const T& value) {
   if constexpr (std::is_enum_v<T>)
     return enum_name(value);
+  else if constexpr (is_integer<T>)
+    return static_cast<int64_t>(value);
+  else if constexpr (std::is_same_v<T, float>)
+    return std::stod(fmt::format("{}", value));
   else
     return value;
 }
@@ -216,22 +232,41 @@ void assign(T& out, const ConfigValue& value) {
     for (const auto& entry : enum_names(T{})) {
       if (std::get<std::string>(value) == entry.name) out = entry.value;
     }
+  } else if constexpr (is_integer<T>) {
+    out = static_cast<T>(std::get<int64_t>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    out = static_cast<T>(std::get<double>(value));
   } else {
     out = std::get<T>(value);
+  }
+}
+// clang-format on
+
+// What depends on the type of a field alone.
+template <class T>
+void describe_field(ConfigField& field) {
+  field.type = field_type<T>();
+  if constexpr (std::is_enum_v<T>) {
+    for (const auto& entry : enum_names(T{})) field.choices.push_back(entry.name);
+  } else if constexpr (is_integer<T>) {
+    using Limits = std::numeric_limits<T>;
+    field.int_min = static_cast<int64_t>(Limits::min());
+    if (sizeof(T) < sizeof(int64_t)) field.int_max = static_cast<int64_t>(Limits::max());
+    if (std::is_unsigned_v<T>) field.min = 0;
   }
 }
 
 }  // namespace config_internal
 
 template <class T>
-Field& ConfigFields::operator()(T& value, const std::string& name, const std::string& help) {
+ConfigField& ConfigFields::operator()(T& value, const std::string& name, const std::string& help) {
   namespace ci = config_internal;
-  Field field;
+  ConfigField field;
   field.path = prefix_ + name;
   field.help = help;
   if constexpr (ci::IsOptional<T>::value) {
     using Inner = typename T::value_type;
-    field.type = ci::field_type<Inner>();
+    ci::describe_field<Inner>(field);
     field.nullable = true;
     field.get = [&value] { return value ? ci::to_value(*value) : ConfigValue(); };
     field.set = [&value](const ConfigValue& v) {
@@ -241,16 +276,10 @@ Field& ConfigFields::operator()(T& value, const std::string& name, const std::st
         ci::assign(value.emplace(), v);
       }
     };
-    if constexpr (std::is_enum_v<Inner>) {
-      for (const auto& entry : enum_names(Inner{})) field.choices.push_back(entry.name);
-    }
   } else {
-    field.type = ci::field_type<T>();
+    ci::describe_field<T>(field);
     field.get = [&value] { return ci::to_value(value); };
     field.set = [&value](const ConfigValue& v) { ci::assign(value, v); };
-    if constexpr (std::is_enum_v<T>) {
-      for (const auto& entry : enum_names(T{})) field.choices.push_back(entry.name);
-    }
   }
   return add(std::move(field));
 }

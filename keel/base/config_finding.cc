@@ -6,7 +6,7 @@
 
 namespace keel {
 
-std::string Finding::text() const {
+std::string ConfigFinding::text() const {
   std::string where = source;
   if (line > 0) where += fmt::format("{}{}", where.empty() ? "line " : ":", line);
   if (!field.empty()) where += (where.empty() ? "" : " ") + field;
@@ -15,29 +15,31 @@ std::string Finding::text() const {
   return out;
 }
 
-bool Findings::has_errors() const {
-  return std::any_of(all_.begin(), all_.end(),
-                     [](const Finding& f) { return f.level == Finding::Level::kError; });
+bool ConfigFindings::has_errors() const {
+  return std::any_of(all_.begin(), all_.end(), [](const ConfigFinding& f) {
+    return f.level == ConfigFinding::Level::kError;
+  });
 }
 
-bool Findings::has_error_at(const std::string& field) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const Finding& f) {
-    return f.level == Finding::Level::kError && !f.field.empty() &&
+bool ConfigFindings::has_error_at(const std::string& field) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const ConfigFinding& f) {
+    return f.level == ConfigFinding::Level::kError && !f.field.empty() &&
            (f.field == field || field.starts_with(f.field + ".") ||
             f.field.starts_with(field + "["));
   });
 }
 
-std::string Findings::text() const {
+std::string ConfigFindings::text() const {
   if (all_.empty()) return "";
-  std::vector<const Finding*> order;
-  for (const Finding& f : all_) order.push_back(&f);
-  std::stable_sort(order.begin(), order.end(), [](const Finding* a, const Finding* b) {
-    if (a->level != b->level) return a->level == Finding::Level::kError;
+  std::vector<const ConfigFinding*> order;
+  for (const ConfigFinding& f : all_) order.push_back(&f);
+  std::stable_sort(order.begin(), order.end(), [](const ConfigFinding* a, const ConfigFinding* b) {
+    if (a->level != b->level) return a->level == ConfigFinding::Level::kError;
     return a->line < b->line;
   });
-  const auto errors = std::count_if(
-      all_.begin(), all_.end(), [](const Finding& f) { return f.level == Finding::Level::kError; });
+  const auto errors = std::count_if(all_.begin(), all_.end(), [](const ConfigFinding& f) {
+    return f.level == ConfigFinding::Level::kError;
+  });
   const auto warnings = static_cast<long>(all_.size()) - errors;
   std::string out;
   if (all_.size() > 1) {
@@ -45,18 +47,18 @@ std::string Findings::text() const {
                       errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s");
   }
   constexpr size_t kMaxShown = 40;
-  for (const Finding* f : order) {
+  for (const ConfigFinding* f : order) {
     if (!out.empty()) out += "\n  ";
     if (f == order[std::min(kMaxShown, order.size() - 1)] && order.size() > kMaxShown + 1) {
       return out + fmt::format("... and {} more", order.size() - kMaxShown);
     }
-    if (f->level == Finding::Level::kWarning) out += "warning: ";
+    if (f->level == ConfigFinding::Level::kWarning) out += "warning: ";
     out += f->text();
   }
   return out;
 }
 
-void Findings::throw_if_errors() const {
+void ConfigFindings::throw_if_errors() const {
   if (has_errors()) throw Error(ErrorKind::kInvalid, text());
 }
 

@@ -6,7 +6,7 @@
 
 namespace keel {
 
-struct Finding {
+struct ConfigFinding {
   enum class Level { kWarning, kError };
   Level level = Level::kError;
   std::string kind;      // unknown_key, wrong_type, out_of_range, ... (config.h lists them)
@@ -22,10 +22,10 @@ struct Finding {
   std::string text() const;
 };
 
-class Findings {
+class ConfigFindings {
  public:
-  void add(Finding finding) { all_.push_back(std::move(finding)); }
-  const std::vector<Finding>& all() const { return all_; }
+  void add(ConfigFinding finding) { all_.push_back(std::move(finding)); }
+  const std::vector<ConfigFinding>& all() const { return all_; }
   bool has_errors() const;
   // An error was found for this field or for a section that holds it.
   bool has_error_at(const std::string& field) const;
@@ -38,7 +38,7 @@ class Findings {
   void throw_if_errors() const;
 
  private:
-  std::vector<Finding> all_;
+  std::vector<ConfigFinding> all_;
 };
 
 }  // namespace keel

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "keel/base/config.h"
-#include "keel/base/config_suggest.h"
 #include "keel/base/env.h"
 
 namespace keel::config_internal {
@@ -45,7 +44,7 @@ std::string trim(const std::string& text) {
 
 class Resolver {
  public:
-  Resolver(const YamlPtr& root, const ConfigFields& fields, Findings& findings)
+  Resolver(const YamlPtr& root, const ConfigFields& fields, ConfigFindings& findings)
       : root_(root), fields_(fields), findings_(findings) {}
 
   YamlPtr walk(const YamlPtr& node, const std::string& path, const YamlEntry* entry) {
@@ -73,7 +72,7 @@ class Resolver {
  private:
   void report(const Unresolved& u, const std::string& path, const YamlPtr& node,
               const YamlEntry* entry) {
-    Finding f;
+    ConfigFinding f;
     f.kind = "unresolved_interpolation";
     f.field = path;
     f.source = entry ? entry->source : "";
@@ -167,8 +166,8 @@ class Resolver {
       begin = dot + 1;
     }
     if (entry) return reference(target, entry->value);
-    if (const Field* field = fields_.find(target)) return from_value(field->get());
-    const std::string near = nearest_path(target, fields_.known_paths());
+    if (const ConfigField* field = fields_.find(target)) return from_value(field->get());
+    const std::string near = fields_.suggest(target);
     throw Unresolved{"the unknown key " + target, near.empty() ? "" : "${" + near + "}"};
   }
 
@@ -198,14 +197,14 @@ class Resolver {
 
   static YamlPtr from_value(const ConfigValue& value) {
     if (const auto* text = std::get_if<std::string>(&value)) return make_scalar(*text, true);
-    Findings none;
+    ConfigFindings none;
     const std::string yaml = value_to_yaml(value);
     return yaml.starts_with('[') ? parse_yaml(yaml, "", none) : make_scalar(yaml, false);
   }
 
   const YamlPtr& root_;
   const ConfigFields& fields_;
-  Findings& findings_;
+  ConfigFindings& findings_;
   std::set<std::string> active_;
   std::map<std::string, YamlPtr> done_;
 };
@@ -213,7 +212,7 @@ class Resolver {
 }  // namespace
 
 YamlPtr resolve_interpolations(const YamlPtr& root, const ConfigFields& fields,
-                               Findings& findings) {
+                               ConfigFindings& findings) {
   return Resolver(root, fields, findings).walk(root, "", nullptr);
 }
 

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <set>
 
-#include "keel/base/config_suggest.h"
-
 namespace keel::config_internal {
 namespace {
 
 constexpr const char* kSource = "override";
 
-Finding bad_override(const std::string& field, const std::string& expected, const std::string& got,
-                     const std::string& hint) {
-  Finding f;
+ConfigFinding bad_override(const std::string& field, const std::string& expected,
+                           const std::string& got, const std::string& hint) {
+  ConfigFinding f;
   f.kind = "bad_override";
   f.field = field;
   f.source = kSource;
@@ -62,7 +60,7 @@ bool contains(const YamlPtr& node, const std::string& path) {
 
 class Overrides {
  public:
-  Overrides(const ConfigFields& fields, Findings& findings)
+  Overrides(const ConfigFields& fields, ConfigFindings& findings)
       : fields_(fields), findings_(findings) {}
 
   // Returns how many of args were used.
@@ -106,15 +104,16 @@ class Overrides {
     for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
       const std::string head = key.substr(0, dot);
       if (!fields_.find(head)) continue;
-      Finding f = bad_override(head, "a value", "a path below it (" + key + ")", head + "=VALUE");
+      ConfigFinding f =
+          bad_override(head, "a value", "a path below it (" + key + ")", head + "=VALUE");
       f.kind = "wrong_type";
       findings_.add(f);
       return false;
     }
     if (fields_.find(key) || fields_.is_section(key)) return true;
-    Finding f = bad_override(key, "a known key", "an unknown one", "");
+    ConfigFinding f = bad_override(key, "a known key", "an unknown one", "");
     f.kind = "unknown_key";
-    f.suggest = nearest_path(key, fields_.known_paths());
+    f.suggest = fields_.suggest(key);
     f.hint = f.suggest.empty() ? "'keel config', which lists all keys" : f.suggest;
     findings_.add(f);
     return false;
@@ -132,9 +131,9 @@ class Overrides {
 
   void set(const std::string& key, const std::string& text, YamlPtr& root) {
     if (!seen_.insert(key).second) {
-      Finding f = bad_override(key, "each key once", "it twice (the last one counts)", "");
+      ConfigFinding f = bad_override(key, "each key once", "it twice (the last one counts)", "");
       f.kind = "duplicate_key";
-      f.level = Finding::Level::kWarning;
+      f.level = ConfigFinding::Level::kWarning;
       findings_.add(f);
     }
     YamlPtr value = parse_value(key, text);
@@ -154,10 +153,10 @@ class Overrides {
       findings_.add(bad_override(key, "text in UTF-8", "other bytes", ""));
       return nullptr;
     }
-    Findings inner;
+    ConfigFindings inner;
     YamlPtr value = parse_yaml(text, kSource, inner);
     if (value && !inner.has_errors()) return value;
-    const Finding& first = inner.all().front();
+    const ConfigFinding& first = inner.all().front();
     findings_.add(
         bad_override(key, "a list in [ ] or text in quotes", first.got,
                      "quotes around the whole argument for the shell: '" + key + "=[a,b]'"));
@@ -165,14 +164,14 @@ class Overrides {
   }
 
   const ConfigFields& fields_;
-  Findings& findings_;
+  ConfigFindings& findings_;
   std::set<std::string> seen_;
 };
 
 }  // namespace
 
 YamlPtr apply_overrides(YamlPtr root, const std::vector<std::string>& args,
-                        const ConfigFields& fields, Findings& findings) {
+                        const ConfigFields& fields, ConfigFindings& findings) {
   Overrides overrides(fields, findings);
   for (size_t i = 0; i < args.size();) i += overrides.apply(args, i, root);
   return root;

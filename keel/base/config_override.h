@@ -11,6 +11,6 @@ namespace keel::config_internal {
 
 // Returns the tree with all good overrides applied in order; faults go to `findings`.
 YamlPtr apply_overrides(YamlPtr root, const std::vector<std::string>& overrides,
-                        const ConfigFields& fields, Findings& findings);
+                        const ConfigFields& fields, ConfigFindings& findings);
 
 }  // namespace keel::config_internal

@@ -47,7 +47,7 @@ std::string list_to_yaml(const std::vector<T>& list, F&& item) {
   return out + "]";
 }
 
-std::string range_text(const Field& f, bool whole) {
+std::string range_text(const ConfigField& f, bool whole) {
   const auto number = [&](double v) {
     return whole || (v == std::floor(v) && std::fabs(v) < 1e15)
                ? fmt::format("{}", static_cast<int64_t>(v))
@@ -64,7 +64,7 @@ std::string range_text(const Field& f, bool whole) {
 
 template <class Visit>
 void for_each_nested(const ConfigFields& fields, Visit&& visit) {
-  for (const Field& f : fields.fields()) {
+  for (const ConfigField& f : fields.fields()) {
     std::vector<std::string> parts;
     for (size_t begin = 0; begin <= f.path.size();) {
       const size_t dot = std::min(f.path.find('.', begin), f.path.size());
@@ -91,7 +91,7 @@ void print_yaml(const OrderedJson& node, int depth, std::string& out) {
 template <class Leaf>
 OrderedJson nest(const ConfigFields& fields, Leaf&& leaf) {
   OrderedJson root = OrderedJson::object();
-  for_each_nested(fields, [&](const Field& f, const std::vector<std::string>& parts) {
+  for_each_nested(fields, [&](const ConfigField& f, const std::vector<std::string>& parts) {
     OrderedJson* at = &root;
     for (size_t i = 0; i + 1 < parts.size(); ++i) at = &(*at)[parts[i]];
     (*at)[parts.back()] = leaf(f);
@@ -128,31 +128,31 @@ std::string value_to_yaml(const ConfigValue& value) {
   return std::visit(Printer{}, value);
 }
 
-std::string describe_type(const Field& field) {
+std::string describe_type(const ConfigField& field) {
   std::string out;
   switch (field.type) {
-    case FieldType::kBool:
+    case ConfigType::kBool:
       out = "true or false";
       break;
-    case FieldType::kInt:
+    case ConfigType::kInt:
       out = "a whole number" + range_text(field, true);
       break;
-    case FieldType::kReal:
+    case ConfigType::kReal:
       out = "a number" + range_text(field, false);
       break;
-    case FieldType::kText:
+    case ConfigType::kText:
       out = "a text";
       break;
-    case FieldType::kChoice:
+    case ConfigType::kChoice:
       out = fmt::format("one of {}", fmt::join(field.choices, ", "));
       break;
-    case FieldType::kIntList:
+    case ConfigType::kIntList:
       out = "a list of whole numbers" + range_text(field, true);
       break;
-    case FieldType::kRealList:
+    case ConfigType::kRealList:
       out = "a list of numbers" + range_text(field, false);
       break;
-    case FieldType::kTextList:
+    case ConfigType::kTextList:
       out = "a list of texts";
       break;
   }
@@ -162,7 +162,7 @@ std::string describe_type(const Field& field) {
 std::vector<ConfigOption> list_options(const ConfigFields& fields, const ConfigFields& defaults,
                                        const ConfigChecks::Origins& origins) {
   std::vector<ConfigOption> out;
-  for (const Field& f : fields.fields()) {
+  for (const ConfigField& f : fields.fields()) {
     ConfigOption o{f.path, describe_type(f), f.help, value_to_yaml(f.get()), "", "default"};
     o.fallback = f.required ? "???" : value_to_yaml(defaults.find(f.path)->get());
     if (const auto it = origins.find(f.path); it != origins.end()) {
@@ -176,17 +176,17 @@ std::vector<ConfigOption> list_options(const ConfigFields& fields, const ConfigF
 
 std::string dump_yaml(const ConfigFields& fields) {
   std::string out;
-  print_yaml(nest(fields, [](const Field& f) { return value_to_yaml(f.get()); }), 0, out);
+  print_yaml(nest(fields, [](const ConfigField& f) { return value_to_yaml(f.get()); }), 0, out);
   return out;
 }
 
 OrderedJson dump_json(const ConfigFields& fields) {
-  return nest(fields, [](const Field& f) { return value_to_json(f.get()); });
+  return nest(fields, [](const ConfigField& f) { return value_to_json(f.get()); });
 }
 
 std::string config_hash(const ConfigFields& fields) {
   std::vector<std::string> lines;
-  for (const Field& f : fields.fields()) {
+  for (const ConfigField& f : fields.fields()) {
     lines.push_back(f.path + "=" + value_to_yaml(f.get()) + "\n");
   }
   std::sort(lines.begin(), lines.end());

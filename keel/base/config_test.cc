@@ -41,7 +41,7 @@ struct Sample {
   void visit(V& v) {
     v(path, "path", "model folder").must_be_given();
     v(name, "name", "name of the run");
-    v(n, "n", "answers per prompt").range(1, 64);
+    v(n, "n", "answers per prompt").range(1, 64).also_known_as({"num_generations"});
     v(mini, "mini", "prompts per update").at_least(1);
     v(shuffle, "shuffle", "shuffle the rows");
     v(mode, "mode", "kernel choice");
@@ -86,6 +86,33 @@ TEST(Config, ReadsEveryType) {
   EXPECT_FALSE(r.origins.contains("optim.eps"));
 }
 
+struct Small {
+  int32_t rows = 3;
+  uint64_t seed = 0;
+  float rate = 0.1f;
+  std::optional<bool> flag;
+  template <class V>
+  void visit(V& v) {
+    v(rows, "rows", "rows of a step");
+    v(seed, "seed", "seed");
+    v(rate, "rate", "rate");
+    v(flag, "flag", "flag");
+  }
+};
+
+TEST(Config, NarrowTypesKeepTheirRange) {
+  Small c;
+  auto load = [&](const std::string& yaml) { return load_config(c, {"t", yaml, {}}).findings; };
+  EXPECT_EQ(load("rows: 2147483647\nseed: 9223372036854775807\nrate: 0.25\nflag: true").text(), "");
+  EXPECT_EQ(c.rows, 2147483647);
+  EXPECT_EQ(c.seed, 9223372036854775807u);
+  EXPECT_EQ(c.flag, true);
+  EXPECT_EQ(dump_yaml(config_fields(c)),
+            "rows: 2147483647\nseed: 9223372036854775807\nrate: 0.25\nflag: true\n");
+  EXPECT_EQ(load("rows: 2147483648").all().at(0).kind, "out_of_range");
+  EXPECT_EQ(load("seed: -1").all().at(0).kind, "out_of_range");
+}
+
 TEST(Config, MessagesNameFileLineFieldAndRemedy) {
   Sample c;
   EXPECT_EQ(only_text(load(c, "path: m\nn: 65\nmini: 1")),
@@ -94,8 +121,13 @@ TEST(Config, MessagesNameFileLineFieldAndRemedy) {
             "[t.yaml:2 n] expected a whole number from 1 to 64, got 8.0; try 8");
   EXPECT_EQ(only_text(load(c, "path: m\noptimm:\n  lr: 1")),
             "[t.yaml:2 optimm] expected a known key, got an unknown one; try optim");
+  EXPECT_EQ(
+      only_text(load(c, "path: m\nalgo:\n  sub:\n    n: 1\n  lr: 2")),
+      "[t.yaml:2 algo] expected a known key, got an unknown one; try optim.lr, n for its keys");
   EXPECT_EQ(only_text(load(c, "path: m\nlr: 1")),
             "[t.yaml:2 lr] expected a known key, got an unknown one; try optim.lr");
+  EXPECT_EQ(only_text(load(c, "path: m", {"args.num_generations=4"})),
+            "[override args.num_generations] expected a known key, got an unknown one; try n");
   EXPECT_EQ(only_text(load(c, "path: m\nmode: exakt")),
             "[t.yaml:2 mode] expected one of fast, exact, got exakt; try exact");
   EXPECT_EQ(only_text(load(c, "n: 8")),

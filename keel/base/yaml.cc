@@ -23,7 +23,7 @@ using NodePtr = std::shared_ptr<YamlNode>;
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(std::string_view text, const std::string& name, Findings& findings)
+  TreeBuilder(std::string_view text, const std::string& name, ConfigFindings& findings)
       : text_(text), name_(name), findings_(findings) {}
 
   YamlPtr root() const { return root_; }
@@ -118,7 +118,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void report(const std::string& kind, int line, const std::string& field,
               const std::string& expected, const std::string& got, const std::string& hint) {
-    Finding f;
+    ConfigFinding f;
     f.kind = kind;
     f.field = field;
     f.source = name_;
@@ -243,7 +243,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   std::string_view text_;
   const std::string& name_;
-  Findings& findings_;
+  ConfigFindings& findings_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, YamlPtr> anchors_;
   YamlPtr root_;
@@ -253,8 +253,8 @@ class TreeBuilder : public YAML::EventHandler {
 };
 
 // Size and bytes; reports the first fault. True if the text may be parsed.
-bool check_bytes(std::string_view text, const std::string& name, Findings& findings) {
-  Finding f;
+bool check_bytes(std::string_view text, const std::string& name, ConfigFindings& findings) {
+  ConfigFinding f;
   f.source = name;
   if (text.size() > kMaxFileBytes) {
     f.kind = "too_large";
@@ -320,7 +320,7 @@ YamlPtr make_map(std::vector<YamlEntry> entries) {
   return node;
 }
 
-YamlPtr parse_yaml(std::string_view raw, const std::string& name, Findings& findings) {
+YamlPtr parse_yaml(std::string_view raw, const std::string& name, ConfigFindings& findings) {
   if (!check_bytes(raw, name, findings)) return nullptr;
   const std::string text = normalized(raw);
   std::istringstream in(text);
@@ -333,7 +333,7 @@ YamlPtr parse_yaml(std::string_view raw, const std::string& name, Findings& find
     return nullptr;
   } catch (const YAML::Exception& e) {
     const auto fault = explain_yaml_error(text, e.msg, e.mark.line + 1, builder.flow_line());
-    Finding f;
+    ConfigFinding f;
     f.kind = "yaml_syntax";
     f.field = yaml_path_at_line(text, fault.line);
     f.source = name;
@@ -345,7 +345,7 @@ YamlPtr parse_yaml(std::string_view raw, const std::string& name, Findings& find
     return nullptr;
   }
   if (!builder.root() || (builder.root()->null)) {
-    Finding f;
+    ConfigFinding f;
     f.kind = "empty_file";
     f.source = name;
     f.expected = "sections with keys";

@@ -43,7 +43,7 @@ YamlPtr make_map(std::vector<YamlEntry> entries);
 
 // Parses one document. Faults go to `findings` with source `name`; returns null after a fault that
 // leaves no tree. An empty document is the finding empty_file.
-YamlPtr parse_yaml(std::string_view text, const std::string& name, Findings& findings);
+YamlPtr parse_yaml(std::string_view text, const std::string& name, ConfigFindings& findings);
 
 // Offset of the first byte that is not valid UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
