@@ -13,12 +13,6 @@
 namespace keel::ops {
 namespace {
 
-uint16_t to_bf16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN
-  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
-}
-
 float round_to_bf16(float x) {
   return std::bit_cast<float>(static_cast<uint32_t>(to_bf16(x)) << 16);
 }

@@ -104,7 +104,7 @@ TEST(GoldenRl, PolicyLosses) {
   int count = 0;
   for (const Json& c : cases("policy_loss")) {
     if (c["kind"] != "policy_loss") continue;
-    const std::string loss = c["params"]["loss"], name = c["case"];
+    const auto loss = c["params"]["loss"].get<std::string>(), name = c["case"].get<std::string>();
     PolicyLossConfig config;
     if (loss == "vanilla") {
       config.loss = PolicyLoss::kPpoClip;
