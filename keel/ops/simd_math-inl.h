@@ -53,7 +53,8 @@ HWY_INLINE VF exp_f32(VF x) {
   const F32 d;
   const I32 di;
   const VF lowest = hn::Set(d, -87.33f);
-  const VF clamped = hn::Min(hn::Max(x, lowest), hn::Set(d, 88.37f));
+  // Constants first: x86 then lets a NaN in x through.
+  const VF clamped = hn::Min(hn::Set(d, 88.37f), hn::Max(lowest, x));
   const VF n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
   VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
