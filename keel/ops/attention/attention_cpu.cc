@@ -307,14 +307,18 @@ float* attention_scratch(int64_t num_floats) {
   return buffer.get();
 }
 
-void attention_forward(const AttentionShape& shape, const float* q, int64_t ldq, const KvPool& pool,
-                       std::span<const AttentionSequence> sequences, float* out, int64_t ldo,
-                       float* lse) {
+void check_attention_shape(const AttentionShape& shape) {
   KEEL_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, "{} heads, {}",
              shape.num_heads, shape.num_kv_heads);
   KEEL_CHECK(shape.head_dim > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= 256, "head_dim {}",
              shape.head_dim);
   KEEL_CHECK(shape.scale > 0, "scale {}", shape.scale);
+}
+
+void attention_forward(const AttentionShape& shape, const float* q, int64_t ldq, const KvPool& pool,
+                       std::span<const AttentionSequence> sequences, float* out, int64_t ldo,
+                       float* lse) {
+  check_attention_shape(shape);
   const ForwardPlan plan = plan_forward(shape, sequences, compute_pool().num_threads());
   thread_local std::vector<float> workspace;  // parts are small: query rows of decode
   workspace.resize(plan.workspace_floats);

@@ -2,14 +2,18 @@
 // shared prefixes), prefill, chunked prefill and decode, and gives the same bits in all of them.
 //
 // Keys and values live in pools of blocks. Block b holds 16 consecutive positions of one sequence,
-// for all kv heads:   k_pool: [blocks][kv_heads][head_dim][16]   v_pool:
-// [blocks][kv_heads][16][head_dim] The positions of a sequence are the concatenation of its block
-// list; block 0 is the null block (finite garbage, never read by a result). In training the pool is
-// built per layer by kv_scatter; in rollout it is the paged cache.
+// for all kv heads:
+//   k_pool: [blocks][kv_heads][head_dim][16]   v_pool: [blocks][kv_heads][16][head_dim]
+// The positions of a sequence are the concatenation of its block list; block 0 is the null block
+// (garbage, never read by a result). In training the pool is built per layer by kv_scatter; in
+// rollout it is the paged cache.
 //
 // Numerics: q.k runs over head_dim in order in f32; keys are cut into splits of kKvSplit positions
 // at absolute positions; a split has its own max, sum and P.V started from zero (keys after the
-// row's position are selected away); splits are merged in order, per row. In bf16 models q, k, v
+// row's position are selected away); splits are merged in order, per row. A split's sum stays in 16
+// lanes (lane i: keys i, i + 16, ...) until the last split is merged. The bits of an output row
+// depend on its query, its position and the keys and values of its sequence, on nothing else.
+// Slots after a sequence's last position may hold anything, NaN included. In bf16 models q, k, v
 // hold bf16 values, P is rounded to bf16 before P.V and the output is rounded. Softmax follows
 // Milakov and Gimelshein (2018), tiling Dao et al. (2022).
 #pragma once
@@ -68,10 +72,11 @@ void attention_forward(const AttentionShape& shape, const float* q, int64_t ldq,
                        std::span<const AttentionSequence> sequences, float* out, int64_t ldo,
                        float* lse);
 
-// Needs f32 pools. dq is overwritten; dk_pool and dv_pool (f32, shaped like the pools, v-like
-// layout [blocks][kv_heads][16][head_dim] for both) are overwritten for every block that a sequence
-// lists. A block shared by several sequences receives the sum over them in the order of
-// `sequences`.
+// Needs f32 pools. dq is overwritten (dq rows are batch-invariant as outputs are); dk_pool and
+// dv_pool (f32, v-like layout [blocks][kv_heads][16][head_dim] for both) are overwritten for every
+// block that a sequence lists. A block shared by several sequences receives the sum over them in an
+// order that depends on the block lists only, not on threads. Roundings to bf16 are passed through.
+// Memory: O(rows * num_heads) and about 0.3 MB for each thread.
 void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq,
                         const KvPool& pool, std::span<const AttentionSequence> sequences,
                         const float* out, int64_t ldo, const float* lse, const float* dout,

@@ -23,6 +23,37 @@ int splits_of(const AttentionSequence& s, int row_end) {
   return (s.first_position + row_end + kKvSplit - 1) / kKvSplit;
 }
 
+// Same split and same blocks: one group.
+bool same_keys(const BackwardGroup& a, const BackwardGroup& b) {
+  return a.split == b.split && a.num_blocks == b.num_blocks &&
+         std::equal(a.blocks, a.blocks + a.num_blocks, b.blocks);
+}
+
+bool before(const BackwardGroup& a, const BackwardGroup& b) {
+  if (a.split != b.split) return a.split < b.split;
+  return std::lexicographical_compare(a.blocks, a.blocks + a.num_blocks, b.blocks,
+                                      b.blocks + b.num_blocks);
+}
+
+// One entry for each sequence and split, its member being the sequence.
+std::vector<BackwardGroup> single_groups(std::span<const AttentionSequence> sequences) {
+  std::vector<BackwardGroup> singles;
+  for (int32_t i = 0; i < static_cast<int32_t>(sequences.size()); ++i) {
+    const AttentionSequence& s = sequences[i];
+    if (s.num_rows == 0) continue;
+    const int num_blocks = (s.first_position + s.num_rows + kKvBlock - 1) / kKvBlock;
+    for (int first = 0; first < num_blocks; first += BackwardGroup::kMaxBlocks) {
+      BackwardGroup g;
+      g.split = first / BackwardGroup::kMaxBlocks;
+      g.num_blocks = std::min(BackwardGroup::kMaxBlocks, num_blocks - first);
+      std::copy_n(s.blocks + first, g.num_blocks, g.blocks);
+      g.member_begin = i;
+      singles.push_back(g);
+    }
+  }
+  return singles;
+}
+
 }  // namespace
 
 ForwardPlan plan_forward(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
@@ -64,6 +95,44 @@ ForwardPlan plan_forward(const AttentionShape& shape, std::span<const AttentionS
   }
   std::stable_sort(plan.units.begin(), plan.units.end(),
                    [](const auto& a, const auto& b) { return unit_cost(a) > unit_cost(b); });
+  return plan;
+}
+
+BackwardPlan plan_backward(const AttentionShape& shape,
+                           std::span<const AttentionSequence> sequences) {
+  BackwardPlan plan;
+  plan.rows_per_block = std::max(1, kBackwardVecs * shape.num_kv_heads / shape.num_heads);
+  plan.first_row_block.push_back(0);
+  for (const AttentionSequence& s : sequences)
+    plan.first_row_block.push_back(plan.first_row_block.back() +
+                                   (s.num_rows + plan.rows_per_block - 1) / plan.rows_per_block);
+
+  std::vector<BackwardGroup> singles = single_groups(sequences);
+  std::stable_sort(singles.begin(), singles.end(), before);
+  for (const BackwardGroup& g : singles) {
+    if (plan.groups.empty() || !same_keys(plan.groups.back(), g)) {
+      plan.groups.push_back(g);
+      plan.groups.back().member_begin = static_cast<int32_t>(plan.members.size());
+    }
+    plan.members.push_back(g.member_begin);
+    plan.groups.back().member_end = static_cast<int32_t>(plan.members.size());
+  }
+
+  // Within a split the group of the earliest sequence comes first; that order is also the order of
+  // sums in shared blocks.
+  std::stable_sort(plan.groups.begin(), plan.groups.end(), [&](const auto& a, const auto& b) {
+    if (a.split != b.split) return a.split < b.split;
+    return plan.members[a.member_begin] < plan.members[b.member_begin];
+  });
+  std::vector<int32_t> holders;
+  for (BackwardGroup& g : plan.groups) {
+    for (int j = 0; j < g.num_blocks; ++j) {
+      const auto block = static_cast<size_t>(g.blocks[j]);
+      if (block >= holders.size()) holders.resize(block + 1);
+      g.turn[j] = holders[block]++;
+    }
+  }
+  plan.num_pool_blocks = static_cast<int32_t>(holders.size());
   return plan;
 }
 

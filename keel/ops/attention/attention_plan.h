@@ -52,4 +52,32 @@ ForwardPlan plan_forward(const AttentionShape& shape, std::span<const AttentionS
 std::string validate(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                      const ForwardPlan& plan);
 
+// The keys of one split, for the sequences whose block lists agree there. Unit (group g, kv head h)
+// has index g * num_kv_heads + h; it adds to dq of its rows and to dk, dv of its blocks. Groups
+// come by rising split. Sums that several units add to are added in the order of units: a unit
+// waits for lower ones only, so handing units out in order cannot deadlock.
+struct BackwardGroup {
+  static constexpr int kMaxBlocks = kKvSplit / kKvBlock;
+  int32_t split = 0;
+  int32_t num_blocks = 0;
+  int32_t blocks[kMaxBlocks] = {};
+  int32_t turn[kMaxBlocks] = {};  // earlier groups that hold the same block
+  int32_t member_begin = 0;       // range in BackwardPlan::members
+  int32_t member_end = 0;
+};
+
+struct BackwardPlan {
+  std::vector<BackwardGroup> groups;
+  std::vector<int32_t> members;          // sequence indices
+  std::vector<int64_t> first_row_block;  // [sequences + 1], row blocks of earlier sequences
+  int32_t rows_per_block = 0;
+  int32_t num_pool_blocks = 0;  // 1 + the largest block id
+};
+
+// Query vectors that one step of the backward pass holds at most.
+inline constexpr int kBackwardVecs = 96;
+
+BackwardPlan plan_backward(const AttentionShape& shape,
+                           std::span<const AttentionSequence> sequences);
+
 }  // namespace keel::ops

@@ -113,6 +113,8 @@ inline void poison_unused(Problem& p) {
   }
 }
 
+inline constexpr float kSentinel = -77.0f;
+
 struct Result {
   std::vector<float> out, lse;
   bool operator==(const Result& o) const {
@@ -122,11 +124,30 @@ struct Result {
 };
 
 inline Result forward(Problem& p, const std::vector<AttentionSequence>& sequences, KvPool pool) {
-  Result r = {std::vector<float>(p.rows * p.q_width(), -77.0f),
-              std::vector<float>(p.rows * p.shape.num_heads, -77.0f)};
+  Result r = {std::vector<float>(p.rows * p.q_width(), kSentinel),
+              std::vector<float>(p.rows * p.shape.num_heads, kSentinel)};
   attention_forward(p.shape, p.q.data(), p.q_width(), pool, sequences, r.out.data(), p.q_width(),
                     r.lse.data());
   return r;
+}
+
+struct Gradients {
+  std::vector<float> dq, dk, dv;
+};
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
+
+inline Gradients backward(Problem& p, const std::vector<AttentionSequence>& sequences,
+                          const Result& r, const std::vector<float>& dout) {
+  Gradients g = {std::vector<float>(p.q.size(), kSentinel),
+                 std::vector<float>(p.k_pool.size(), kSentinel),
+                 std::vector<float>(p.v_pool.size(), kSentinel)};
+  attention_backward(p.shape, p.q.data(), p.q_width(), p.pool(), sequences, r.out.data(),
+                     p.q_width(), r.lse.data(), dout.data(), p.q_width(), g.dq.data(), p.q_width(),
+                     g.dk.data(), g.dv.data());
+  return g;
 }
 
 }  // namespace keel::ops::test

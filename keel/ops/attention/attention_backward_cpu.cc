@@ -1,0 +1,370 @@
+#include "keel/ops/attention/attention_pass.h"
+
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS KEEL_ATTENTION_NO_TARGETS
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "keel/ops/attention/attention_backward_cpu.cc"  // NOLINT
+#include <hwy/foreach_target.h>                                            // IWYU pragma: keep
+// After foreach_target.h:
+#include "keel/ops/attention/attention-inl.h"
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "keel/base/error.h"
+#include "keel/base/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int kSplitBlocks = BackwardGroup::kMaxBlocks;
+
+// out[c][r] = in[r][c]; rows and columns are multiples of 4.
+void transpose(const float* in, size_t rows, size_t cols, float* out) {
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  for (size_t r = 0; r < rows; r += 4) {
+    for (size_t c = 0; c < cols; c += 4) {
+      const float* const p = in + r * cols + c;
+      const auto x0 = hn::LoadU(d, p);
+      const auto x1 = hn::LoadU(d, p + cols);
+      const auto x2 = hn::LoadU(d, p + 2 * cols);
+      const auto x3 = hn::LoadU(d, p + 3 * cols);
+      const auto even_low = hn::InterleaveLower(d, x0, x2);
+      const auto even_high = hn::InterleaveUpper(d, x0, x2);
+      const auto odd_low = hn::InterleaveLower(d, x1, x3);
+      const auto odd_high = hn::InterleaveUpper(d, x1, x3);
+      float* const o = out + c * rows + r;
+      hn::StoreU(hn::InterleaveLower(d, even_low, odd_low), d, o);
+      hn::StoreU(hn::InterleaveUpper(d, even_low, odd_low), d, o + rows);
+      hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, o + 2 * rows);
+      hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, o + 3 * rows);
+    }
+  }
+#else
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < cols; ++c) out[c * rows + r] = in[r * cols + c];
+#endif
+}
+
+// acc[key][col] += sum over vectors of w[vector][key] * x[vector][col], kRows keys at once.
+template <size_t kRows>
+HWY_NOINLINE void add_products(const float* w, const float* x, size_t num_vecs, size_t head_dim,
+                               float* acc) {
+  for_columns<kRows>(head_dim, [&](auto d, auto vecs, size_t col) KEEL_INLINE_LAMBDA {
+    constexpr size_t kVecs = decltype(vecs)::value;
+    constexpr std::make_index_sequence<kRows * kVecs> kAll;
+    using V = hn::Vec<decltype(d)>;
+    V c[kRows * kVecs];
+    tile_zero(d, c, kAll);
+    const float* const base = x + col;
+    tile_run<kRows, kVecs, kVecs>(d, TileA{w, 1, kKvSplit}, &base, head_dim, num_vecs, c);
+    tile_each<kVecs>(
+        c,
+        [&](size_t r, size_t n, V sum) KEEL_INLINE_LAMBDA {
+          float* const to = acc + r * head_dim + col + n * hn::MaxLanes(d);
+          hn::StoreU(hn::Add(hn::LoadU(d, to), sum), d, to);
+        },
+        kAll);
+  });
+}
+
+// s: scores, dp: products of dout and values, of one query vector; the first num_keys of 64 count.
+// s becomes P, dp becomes scale * P * (dp - delta); the rest becomes zero.
+HWY_INLINE void softmax_grad_row(float* s, float* dp, size_t num_keys, float scale, float lse,
+                                 float delta) {
+  const Wide d;
+  const auto factor = hn::Set(d, scale);
+  const auto minus = hn::Set(d, lse);
+  const auto mean = hn::Set(d, delta);
+  const auto limit = hn::Set(d, static_cast<float>(num_keys));
+  size_t i = 0;
+  for (; i < num_keys; i += kLanes) {
+    auto p = exp_small(d, hn::MulSub(hn::LoadU(d, s + i), factor, minus));
+    auto ds = hn::Mul(hn::Mul(p, factor), hn::Sub(hn::LoadU(d, dp + i), mean));
+    if (i + kLanes > num_keys) {
+      const auto valid = hn::Lt(hn::Iota(d, static_cast<float>(i)), limit);
+      p = hn::IfThenElseZero(valid, p);
+      ds = hn::IfThenElseZero(valid, ds);
+    }
+    hn::StoreU(p, d, s + i);
+    hn::StoreU(ds, d, dp + i);
+  }
+  for (; i < kKvSplit; i += kLanes) {
+    hn::StoreU(hn::Zero(d), d, s + i);
+    hn::StoreU(hn::Zero(d), d, dp + i);
+  }
+}
+
+void wait_until(const std::atomic<int>& counter, int value) {
+  for (int spins = 0; counter.load(std::memory_order_acquire) != value; ++spins)
+    if (spins > 1000) std::this_thread::yield();
+}
+
+class BackwardKernel {
+ public:
+  BackwardKernel(const BackwardPass& pass, const BackwardGroup& group, int kv_head)
+      : pass_(pass), group_(group), kv_head_(kv_head) {
+    head_dim_ = pass.shape.head_dim;
+    heads_ = pass.shape.num_heads / pass.shape.num_kv_heads;
+    const size_t block_vecs = pass.plan->rows_per_block * heads_;
+    const size_t keys = kKvSplit * head_dim_;
+    float* p = attention_scratch(4 * keys + block_vecs * 2 * (head_dim_ + kKvSplit + 1));
+    const auto take = [&](size_t n) { return std::exchange(p, p + n); };
+    dk_ = take(keys);
+    dv_ = take(keys);
+    k_rows_ = take(keys);
+    v_columns_ = take(keys);
+    q_ = take(block_vecs * head_dim_);
+    dout_ = take(block_vecs * head_dim_);
+    p_ = take(block_vecs * kKvSplit);
+    ds_ = take(block_vecs * kKvSplit);
+    lse_ = take(block_vecs);
+    delta_ = take(block_vecs);
+  }
+
+  void run() {
+    load_keys();
+    std::fill_n(dk_, 2 * kKvSplit * head_dim_, 0.0f);
+    const BackwardPlan& plan = *pass_.plan;
+    for (int m = group_.member_begin; m < group_.member_end; ++m) {
+      index_ = plan.members[m];
+      sequence_ = &pass_.sequences[index_];
+      start_ = group_.split * kKvSplit - sequence_->first_position;
+      const int first = std::max(0, start_) / plan.rows_per_block;
+      for (int b = first; b * plan.rows_per_block < sequence_->num_rows; ++b) row_block(b);
+    }
+    add_to_pools();
+  }
+
+ private:
+  // Offset of a block's data in the pools and in the gradients' pools.
+  int64_t at(int j) const {
+    return (int64_t{group_.blocks[j]} * pass_.shape.num_kv_heads + kv_head_) *
+           static_cast<int64_t>(kKvBlock * head_dim_);
+  }
+
+  void load_keys() {
+    const size_t block = kKvBlock * head_dim_;
+    for (int j = 0; j < group_.num_blocks; ++j) {
+      const float* const v = static_cast<const float*>(pass_.pool.v) + at(j);
+      k_[j] = static_cast<const float*>(pass_.pool.k) + at(j);
+      transpose(k_[j], head_dim_, kKvBlock, k_rows_ + j * block);
+      transpose(v, kKvBlock, head_dim_, v_columns_ + j * block);
+      k_row_blocks_[j] = k_rows_ + j * block;
+      v_column_blocks_[j] = v_columns_ + j * block;
+    }
+  }
+
+  // Rows [row_begin_, row_begin_ + vecs_ / heads_) of the sequence that see the split.
+  void row_block(int index) {
+    const int rows = pass_.plan->rows_per_block;
+    row_begin_ = std::max(index * rows, start_);
+    vecs_ = (std::min(sequence_->num_rows, (index + 1) * rows) - row_begin_) * heads_;
+    gather_rows();
+    for_tiles([&](auto r, size_t v) KEEL_INLINE_LAMBDA { score_rows<decltype(r)::value>(v); });
+    const int64_t counter =
+        (pass_.plan->first_row_block[index_] + index) * pass_.shape.num_kv_heads + kv_head_;
+    wait_until(pass_.splits_done[counter], group_.split);
+    for_tiles([&](auto r, size_t v) KEEL_INLINE_LAMBDA { query_rows<decltype(r)::value>(v); });
+    pass_.splits_done[counter].store(group_.split + 1, std::memory_order_release);
+    key_rows();
+  }
+
+  void gather_rows() {
+    for (size_t v = 0; v < vecs_; ++v) {
+      const int64_t row = sequence_->row + row_of(v);
+      const size_t head = kv_head_ * heads_ + v % heads_;
+      const int64_t from = head * head_dim_;
+      std::copy_n(pass_.q + row * pass_.ldq + from, head_dim_, q_ + v * head_dim_);
+      std::copy_n(pass_.dout + row * pass_.lddo + from, head_dim_, dout_ + v * head_dim_);
+      lse_[v] = pass_.lse[row * pass_.shape.num_heads + head];
+      delta_[v] =
+          pass_.delta[(pass_.first_delta[index_] + row_of(v)) * pass_.shape.num_heads + head];
+    }
+  }
+
+  int row_of(size_t v) const { return row_begin_ + static_cast<int>(v / heads_); }
+  size_t keys_of(size_t v) const { return std::min(kKvSplit, row_of(v) - start_ + 1); }
+
+  template <class F>
+  HWY_INLINE void for_tiles(F&& f) {
+    for (size_t v = 0, rows; v < vecs_; v += rows) {
+      rows = tile_rows(vecs_ - v);
+      with_tile_rows(rows, [&](auto r) KEEL_INLINE_LAMBDA { f(r, v); });
+    }
+  }
+
+  template <size_t kRows>
+  HWY_NOINLINE void score_rows(size_t v) {
+    const size_t num_blocks = (keys_of(v + kRows - 1) + kKvBlock - 1) / kKvBlock;
+    float* const s = p_ + v * kKvSplit;
+    float* const dp = ds_ + v * kKvSplit;
+    score_tile<kRows>(q_ + v * head_dim_, head_dim_, k_, num_blocks, s);
+    score_tile<kRows>(dout_ + v * head_dim_, head_dim_, v_column_blocks_, num_blocks, dp);
+    for (size_t r = 0; r < kRows; ++r)
+      softmax_grad_row(s + r * kKvSplit, dp + r * kKvSplit, keys_of(v + r), pass_.shape.scale,
+                       lse_[v + r], delta_[v + r]);
+  }
+
+  // dq (+)= dS K; the first split overwrites.
+  template <size_t kRows>
+  HWY_NOINLINE void query_rows(size_t v) {
+    float* to[kRows];
+    for (size_t r = 0; r < kRows; ++r) {
+      const int64_t row = sequence_->row + row_of(v + r);
+      to[r] = pass_.dq + row * pass_.lddq + (kv_head_ * heads_ + (v + r) % heads_) * head_dim_;
+    }
+    const bool first = group_.split == 0;
+    value_tile<kRows>(ds_ + v * kKvSplit, keys_of(v + kRows - 1), k_row_blocks_, head_dim_,
+                      [&](auto d, size_t r, size_t col, auto sum) KEEL_INLINE_LAMBDA {
+                        float* const o = to[r] + col;
+                        hn::StoreU(first ? sum : hn::Add(hn::LoadU(d, o), sum), d, o);
+                      });
+  }
+
+  // dv += P^T dout, dk += dS^T q, for the keys that some row of the block sees.
+  void key_rows() {
+    const size_t keys = keys_of(vecs_ - 1);
+    for (size_t key = 0, rows; key < keys; key += rows) {
+      rows = tile_rows(keys - key);
+      // Rows before the first that sees `key` hold zeros.
+      const int hidden_rows = static_cast<int>(key) + start_ - row_begin_;
+      const size_t skip = std::max(0, hidden_rows) * heads_;
+      with_tile_rows(rows, [&](auto r) KEEL_INLINE_LAMBDA {
+        constexpr size_t kRows = decltype(r)::value;
+        add_products<kRows>(p_ + skip * kKvSplit + key, dout_ + skip * head_dim_, vecs_ - skip,
+                            head_dim_, dv_ + key * head_dim_);
+        add_products<kRows>(ds_ + skip * kKvSplit + key, q_ + skip * head_dim_, vecs_ - skip,
+                            head_dim_, dk_ + key * head_dim_);
+      });
+    }
+  }
+
+  void add_to_pools() {
+    const size_t n = kKvBlock * head_dim_;
+    for (int j = 0; j < group_.num_blocks; ++j) {
+      auto& done =
+          pass_.groups_done[int64_t{group_.blocks[j]} * pass_.shape.num_kv_heads + kv_head_];
+      wait_until(done, group_.turn[j]);
+      add_block(dk_ + j * n, pass_.dk_pool + at(j), group_.turn[j] == 0);
+      add_block(dv_ + j * n, pass_.dv_pool + at(j), group_.turn[j] == 0);
+      done.store(group_.turn[j] + 1, std::memory_order_release);
+    }
+  }
+
+  void add_block(const float* from, float* to, bool overwrite) const {
+    const size_t n = kKvBlock * head_dim_;
+    if (overwrite) {
+      std::copy_n(from, n, to);
+    } else {
+      for (size_t i = 0; i < n; ++i) to[i] += from[i];
+    }
+  }
+
+  const BackwardPass& pass_;
+  const BackwardGroup& group_;
+  const int kv_head_;
+  size_t head_dim_, heads_;
+  int index_ = 0;  // of the sequence at work
+  const AttentionSequence* sequence_ = nullptr;
+  int start_ = 0;  // the sequence's row (may be negative) at the split's first position
+  int row_begin_ = 0;
+  size_t vecs_ = 0;
+  const float* k_[kSplitBlocks];  // [head_dim][16], the pool's own
+  const float* k_row_blocks_[kSplitBlocks];
+  const float* v_column_blocks_[kSplitBlocks];
+  float *dk_, *dv_, *k_rows_, *v_columns_, *q_, *dout_, *p_, *ds_, *lse_, *delta_;
+};
+
+void backward_unit(const BackwardPass& pass, int64_t unit) {
+  const int heads = pass.shape.num_kv_heads;
+  BackwardKernel(pass, pass.plan->groups[unit / heads], static_cast<int>(unit % heads)).run();
+}
+
+// delta[row][head] = sum of out * dout over head_dim: 16 lanes, then a fixed tree.
+void delta_rows(const BackwardPass& pass, int64_t index) {
+  const AttentionSequence& s = pass.sequences[index];
+  const Half d;
+  const size_t head_dim = pass.shape.head_dim;
+  for (int64_t r = 0; r < s.num_rows; ++r) {
+    for (int64_t h = 0; h < pass.shape.num_heads; ++h) {
+      const float* const x = pass.out + (s.row + r) * pass.ldo + h * head_dim;
+      const float* const y = pass.dout + (s.row + r) * pass.lddo + h * head_dim;
+      float lanes[8] = {};
+      for (size_t n = 0; n < 8; n += hn::MaxLanes(d)) {
+        auto sum = hn::Zero(d);
+        for (size_t i = n; i < head_dim; i += 8)
+          sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
+        hn::StoreU(sum, d, lanes + n);
+      }
+      for (int width = 4; width > 0; width /= 2)
+        for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+      pass.delta[(pass.first_delta[index] + r) * pass.shape.num_heads + h] = lanes[0];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace keel::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace keel::ops {
+namespace {
+HWY_EXPORT(backward_unit);
+HWY_EXPORT(delta_rows);
+}  // namespace
+
+void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq,
+                        const KvPool& pool, std::span<const AttentionSequence> sequences,
+                        const float* out, int64_t ldo, const float* lse, const float* dout,
+                        int64_t lddo, float* dq, int64_t lddq, float* dk_pool, float* dv_pool) {
+  check_attention_shape(shape);
+  KEEL_CHECK(pool.dtype == DType::kF32, "backward needs f32 pools");
+  const BackwardPlan plan = plan_backward(shape, sequences);
+  std::vector<int64_t> first_delta;
+  int64_t rows = 0;
+  for (const AttentionSequence& s : sequences) {
+    first_delta.push_back(rows);
+    rows += s.num_rows;
+  }
+  std::vector<float> delta(rows * shape.num_heads);
+  const auto counters = [&](int64_t n) {
+    return std::make_unique<std::atomic<int>[]>(n * shape.num_kv_heads);
+  };
+  const auto splits_done = counters(plan.first_row_block.back());
+  const auto groups_done = counters(plan.num_pool_blocks);
+  const BackwardPass pass = {shape,
+                             q,
+                             ldq,
+                             pool,
+                             sequences,
+                             out,
+                             ldo,
+                             lse,
+                             dout,
+                             lddo,
+                             dq,
+                             lddq,
+                             dk_pool,
+                             dv_pool,
+                             &plan,
+                             delta.data(),
+                             first_delta.data(),
+                             splits_done.get(),
+                             groups_done.get()};
+  const auto delta_kernel = HWY_DYNAMIC_DISPATCH(delta_rows);
+  compute_pool().parallel_for(static_cast<int64_t>(sequences.size()),
+                              [&](int64_t i, int) { delta_kernel(pass, i); });
+  const auto kernel = HWY_DYNAMIC_DISPATCH(backward_unit);
+  const auto units = static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads;
+  compute_pool().parallel_for(units, [&](int64_t i, int) { kernel(pass, i); });
+}
+
+}  // namespace keel::ops
+#endif  // HWY_ONCE
