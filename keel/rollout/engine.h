@@ -72,7 +72,8 @@ class Engine {
   // length over the model's context or the KV pool, stop strings without text.
   void submit(Request request);
 
-  // One model step (schedule, run, sample, stop rules). Does nothing without work.
+  // One model step (schedule, run, sample, stop rules). Does nothing without work. What the runner
+  // throws passes through; the engine can then only be destroyed.
   void step();
   bool has_work() const;
 
@@ -82,9 +83,9 @@ class Engine {
   // Ends a live request; its sample so far is delivered with StopReason::kAbort. False if unknown.
   bool abort(int64_t id);
 
-  // To be called after weights changed. Unfinished requests go on with the new weights: their KV is
-  // computed again, their sample records both versions.
-  void set_weight_version(int64_t version);
+  // Forgets cached prefixes. Not needed when weights change: the runner's weight version is watched
+  // before each step; unfinished requests go on with the new weights (their KV is computed again,
+  // their samples record both versions).
   void reset_prefix_cache();
 
   // Runs until `requests` are finished; samples in the order of the requests. progress(finished,

@@ -32,6 +32,8 @@ class Runner {
   virtual int32_t num_blocks() const = 0;  // with the null block
   virtual int32_t max_positions() const = 0;
   virtual int32_t vocab_size() const = 0;
+  // Changes whenever the weights do; KV of another version is never used.
+  virtual int64_t weight_version() const = 0;
   virtual std::string numerics_id() const = 0;
 };
 
