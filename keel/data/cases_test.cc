@@ -43,9 +43,9 @@ std::vector<std::string> files_of(const Json& c, const std::string& root) {
   return files;
 }
 
-std::string all(const std::vector<Finding>& findings) { return report(findings, 20); }
+std::string all(const std::vector<DataFinding>& findings) { return report(findings, 20); }
 
-bool matches(const Finding& f, const Json& c, const std::string& root) {
+bool matches(const DataFinding& f, const Json& c, const std::string& root) {
   std::vector<std::string> kinds = c.at("also_ok");
   kinds.push_back(c.at("kind"));
   const std::string level = c.at("level");
@@ -65,10 +65,10 @@ void check_bad(const Json& c, const std::string& root) {
   const auto files = files_of(c, root);
   const auto findings = check_dataset(files, options_of(c));
   EXPECT_TRUE(std::any_of(findings.begin(), findings.end(),
-                          [&](const Finding& f) { return matches(f, c, root); }))
+                          [&](const DataFinding& f) { return matches(f, c, root); }))
       << c.dump() << "\n"
       << all(findings);
-  const bool has_error = std::any_of(findings.begin(), findings.end(), [](const Finding& f) {
+  const bool has_error = std::any_of(findings.begin(), findings.end(), [](const DataFinding& f) {
     return f.level == FindingLevel::kError;
   });
   if (c.at("level") == "warn") {
@@ -108,7 +108,7 @@ void check_good(const Json& c, const std::string& root) {
   const auto options = options_of(c);
   const auto files = files_of(c, root);
   const auto findings = check_dataset(files, options);
-  const bool only_warnings = std::all_of(findings.begin(), findings.end(), [](const Finding& f) {
+  const bool only_warnings = std::all_of(findings.begin(), findings.end(), [](const DataFinding& f) {
     return f.level == FindingLevel::kWarn;
   });
   EXPECT_TRUE(findings.empty() || (only_warnings && c.contains("warn_ok"))) << c.dump() << "\n"

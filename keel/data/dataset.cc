@@ -209,7 +209,7 @@ Dataset load_dataset(const std::vector<std::string>& files, const DataOptions& o
   return data;
 }
 
-std::vector<Finding> check_dataset(const std::vector<std::string>& files,
+std::vector<DataFinding> check_dataset(const std::vector<std::string>& files,
                                    const DataOptions& options) {
   Scan scan(files, options, [](Row&&, uint64_t) {});
   scan.run();

@@ -75,7 +75,7 @@ struct DataOptions {
 struct Dataset {
   std::vector<std::string> files;
   std::vector<Row> rows;
-  std::vector<Finding> warnings;
+  std::vector<DataFinding> warnings;
   int64_t num_dropped = 0;   // overlong prompts left out
   uint64_t fingerprint = 0;  // of the rows' contents in order; differs if a file was edited
 };
@@ -86,7 +86,7 @@ Dataset load_dataset(const std::vector<std::string>& files, const DataOptions& o
 
 // All findings, without keeping the rows. Never throws for what is in the files; time and memory
 // are bounded by the files' sizes.
-std::vector<Finding> check_dataset(const std::vector<std::string>& files,
+std::vector<DataFinding> check_dataset(const std::vector<std::string>& files,
                                    const DataOptions& options);
 
 // Moves `fraction` of the rows (at least one row if fraction > 0 and there are two) to the second

@@ -23,7 +23,7 @@ std::string without_indices(const std::string& field) {
 
 }  // namespace
 
-std::string to_string(const Finding& f) {
+std::string to_string(const DataFinding& f) {
   std::string s = f.file;
   if (f.line >= 0) s += fmt::format(":{}", f.line);
   if (f.line < 0 && f.row >= 0) s += fmt::format(": row {}", f.row);
@@ -35,14 +35,14 @@ std::string to_string(const Finding& f) {
   return s;
 }
 
-std::string report(const std::vector<Finding>& findings, int max_lines) {
-  std::vector<const Finding*> order;
+std::string report(const std::vector<DataFinding>& findings, int max_lines) {
+  std::vector<const DataFinding*> order;
   int64_t errors = 0, warnings = 0;
   for (const auto& f : findings) {
     order.push_back(&f);
     (f.level == FindingLevel::kError ? errors : warnings) += 1 + f.num_more;
   }
-  std::stable_sort(order.begin(), order.end(), [](const Finding* a, const Finding* b) {
+  std::stable_sort(order.begin(), order.end(), [](const DataFinding* a, const DataFinding* b) {
     return a->level == FindingLevel::kError && b->level == FindingLevel::kWarn;
   });
   std::string s;
@@ -53,7 +53,7 @@ std::string report(const std::vector<Finding>& findings, int max_lines) {
   return s + fmt::format("{} errors, {} warnings", errors, warnings);
 }
 
-void FindingLog::add(Finding f) {
+void FindingLog::add(DataFinding f) {
   if (f.level == FindingLevel::kError) ++num_errors_;
   const bool is_error = f.level == FindingLevel::kError;
   std::string key = fmt::format("{}|{}|{}|{}", is_error, f.file, f.kind, without_indices(f.field));

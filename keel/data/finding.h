@@ -12,7 +12,7 @@ namespace keel {
 
 enum class FindingLevel { kWarn, kError };
 
-struct Finding {
+struct DataFinding {
   std::string kind;  // class of the problem: json_syntax, missing_field, unknown_role, ...
   FindingLevel level = FindingLevel::kError;
   std::string file;
@@ -25,25 +25,25 @@ struct Finding {
 };
 
 // "train.jsonl:9: error: prompt: missing_field: ...; did you mean 'promt'? (and 195 more)".
-std::string to_string(const Finding& f);
+std::string to_string(const DataFinding& f);
 
 // All findings, errors first, at most max_lines lines, then one line with the counts.
-std::string report(const std::vector<Finding>& findings, int max_lines);
+std::string report(const std::vector<DataFinding>& findings, int max_lines);
 
 // Collects findings; not thread-safe.
 class FindingLog {
  public:
   explicit FindingLog(int max_per_class = 5) : max_per_class_(max_per_class) {}
 
-  void add(Finding f);
+  void add(DataFinding f);
   bool has_errors() const { return num_errors_ > 0; }
   int64_t num_errors() const { return num_errors_; }
-  std::vector<Finding> take() { return std::move(findings_); }
+  std::vector<DataFinding> take() { return std::move(findings_); }
 
  private:
   int max_per_class_;
   int64_t num_errors_ = 0;
-  std::vector<Finding> findings_;
+  std::vector<DataFinding> findings_;
   struct Class {
     size_t last = 0;  // index of its newest kept finding
     int kept = 0;

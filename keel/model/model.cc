@@ -24,12 +24,29 @@ struct Model::Layer {
   Parameter* router = nullptr;  // null: dense
 };
 
+namespace {
+
+constexpr int64_t kHeadMultiple = 16;
+
+std::vector<float> padded_inv_freq(const ModelSpec& spec) {
+  auto freq = inv_freq(spec);
+  freq.resize(static_cast<size_t>(padded_head_dim(spec) / 2), 0.0f);
+  return freq;
+}
+
+}  // namespace
+
+int64_t padded_head_dim(const ModelSpec& spec) {
+  return (spec.head_dim + kHeadMultiple - 1) / kHeadMultiple * kHeadMultiple;
+}
+
 KvCache::KvCache(const ModelSpec& spec, ops::DType dtype, int32_t num_blocks)
     : num_blocks_(num_blocks) {
   const auto type = dtype == ops::DType::kBF16 ? at::kBFloat16 : at::kFloat;
   for (int64_t i = 0; i < spec.layers; ++i) {
     for (int kv = 0; kv < 2; ++kv) {
-      storage_.push_back(at::zeros({num_blocks, spec.kv_size() * ops::kKvBlock}, type));
+      storage_.push_back(
+          at::zeros({num_blocks, spec.kv_heads * padded_head_dim(spec) * ops::kKvBlock}, type));
     }
     pools_.push_back({storage_[storage_.size() - 2].data_ptr(), storage_.back().data_ptr(), dtype});
   }
@@ -37,16 +54,15 @@ KvCache::KvCache(const ModelSpec& spec, ops::DType dtype, int32_t num_blocks)
 
 int64_t KvCache::bytes_per_block(const ModelSpec& spec, ops::DType dtype) {
   const int64_t element = dtype == ops::DType::kBF16 ? 2 : 4;
-  return spec.layers * 2 * spec.kv_size() * ops::kKvBlock * element;
+  return spec.layers * 2 * spec.kv_heads * padded_head_dim(spec) * ops::kKvBlock * element;
 }
 
 Model::Model(ModelSpec spec, ops::DType dtype)
-    : spec_(std::move(spec)), dtype_(dtype), rope_(inv_freq(spec_)) {
+    : spec_(std::move(spec)), dtype_(dtype), rope_(padded_inv_freq(spec_)) {
   KEEL_REQUIRE(
-      spec_.hidden % 8 == 0 && spec_.head_dim % 16 == 0 && spec_.intermediate % 8 == 0,
-      "[config.json] expected hidden and intermediate sizes that are multiples of 8 and head_dim a "
-      "multiple of 16, got {}, {} and {}",
-      spec_.hidden, spec_.intermediate, spec_.head_dim);
+      spec_.hidden % 8 == 0 && spec_.intermediate % 8 == 0 && spec_.moe.intermediate % 8 == 0,
+      "[config.json] expected hidden and intermediate sizes that are multiples of 8, got {} and {}",
+      spec_.hidden, spec_.intermediate);
   embedding_ = add(std::make_unique<Parameter>("embed_tokens", spec_.vocab, spec_.hidden, dtype));
   for (int64_t i = 0; i < spec_.layers; ++i) add_layer(i);
   final_norm_ = add(std::make_unique<Parameter>("norm", spec_.hidden, 0, dtype));
@@ -69,15 +85,16 @@ void Model::add_layer(int64_t index) {
         std::make_unique<Parameter>(fmt::format("layers.{}.{}", index, name), n, k, dtype_, count));
   };
   const ModelSpec& s = spec_;
+  const int64_t head = padded_head_dim(s), q_size = s.heads * head, kv_size = s.kv_heads * head;
   Layer l;
   l.input_norm = make("input_norm", s.hidden, 0);
-  l.qkv = make("qkv", s.q_size() + 2 * s.kv_size(), s.hidden);
-  if (s.qkv_bias) l.qkv_bias = make("qkv_bias", s.q_size() + 2 * s.kv_size(), 0);
+  l.qkv = make("qkv", q_size + 2 * kv_size, s.hidden);
+  if (s.qkv_bias) l.qkv_bias = make("qkv_bias", q_size + 2 * kv_size, 0);
   if (s.qk_norm) {
-    l.q_norm = make("q_norm", s.head_dim, 0);
-    l.k_norm = make("k_norm", s.head_dim, 0);
+    l.q_norm = make("q_norm", head, 0);
+    l.k_norm = make("k_norm", head, 0);
   }
-  l.o = make("o", s.hidden, s.q_size());
+  l.o = make("o", s.hidden, q_size);
   l.post_norm = make("post_norm", s.hidden, 0);
   if (s.is_moe_layer(index)) {
     l.router = make("router", s.moe.num_experts, s.hidden);
@@ -96,6 +113,14 @@ at::Tensor Model::forward(std::span<const int32_t> tokens, const ForwardContext&
   return final_norm(x);
 }
 
+ops::AttentionShape Model::attention_shape() const {
+  return {.num_heads = static_cast<int>(spec_.heads),
+          .num_kv_heads = static_cast<int>(spec_.kv_heads),
+          .head_dim = static_cast<int>(padded_head_dim(spec_)),
+          .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+          .round_bf16 = round_bf16()};
+}
+
 at::Tensor Model::embed(std::span<const int32_t> tokens) {
   return ops::embedding(*embedding_, tokens);
 }
@@ -103,13 +128,13 @@ at::Tensor Model::embed(std::span<const int32_t> tokens) {
 at::Tensor Model::block(int64_t layer, const at::Tensor& x, const ForwardContext& context) {
   const Layer& l = layers_[static_cast<size_t>(layer)];
   ops::AttentionLayer attention;
-  attention.shape = {.num_heads = static_cast<int>(spec_.heads),
-                     .num_kv_heads = static_cast<int>(spec_.kv_heads),
-                     .head_dim = static_cast<int>(spec_.head_dim),
-                     .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                     .round_bf16 = round_bf16()};
-  attention.rope = {attention.shape.num_heads, attention.shape.num_kv_heads,
-                    attention.shape.head_dim, static_cast<float>(spec_.rms_eps), round_bf16()};
+  attention.shape = attention_shape();
+  attention.rope = {.num_heads = attention.shape.num_heads,
+                    .num_kv_heads = attention.shape.num_kv_heads,
+                    .head_dim = attention.shape.head_dim,
+                    .norm_dim = static_cast<int>(spec_.head_dim),
+                    .norm_eps = static_cast<float>(spec_.rms_eps),
+                    .round_bf16 = round_bf16()};
   attention.table = &rope_;
   attention.q_norm = l.q_norm;
   attention.k_norm = l.k_norm;
@@ -141,6 +166,7 @@ ops::Parameter& Model::head() { return *head_; }
 
 Model::Place Model::place(const ParamSpec& p) const {
   const auto at = [&]() -> const Layer& { return layers_[static_cast<size_t>(p.layer)]; };
+  const int64_t head = padded_head_dim(spec_), q = spec_.heads * head, kv = spec_.kv_heads * head;
   switch (p.role) {
     case ParamRole::kEmbedding:
       return {embedding_, 0};
@@ -153,15 +179,15 @@ Model::Place Model::place(const ParamSpec& p) const {
     case ParamRole::kQ:
       return {at().qkv, 0};
     case ParamRole::kK:
-      return {at().qkv, spec_.q_size()};
+      return {at().qkv, q};
     case ParamRole::kV:
-      return {at().qkv, spec_.q_size() + spec_.kv_size()};
+      return {at().qkv, q + kv};
     case ParamRole::kQBias:
       return {at().qkv_bias, 0};
     case ParamRole::kKBias:
-      return {at().qkv_bias, spec_.q_size()};
+      return {at().qkv_bias, q};
     case ParamRole::kVBias:
-      return {at().qkv_bias, spec_.q_size() + spec_.kv_size()};
+      return {at().qkv_bias, q + kv};
     case ParamRole::kQNorm:
       return {at().q_norm, 0};
     case ParamRole::kKNorm:

@@ -20,6 +20,14 @@
 
 namespace keel::model {
 
+// Kernels want head_dim in multiples of 16. Other sizes are padded in memory: each half of a head
+// (rotary pairs are half a head apart) is followed by zeros, which change no result.
+int64_t padded_head_dim(const ModelSpec& spec);
+inline int64_t padded_head_index(const ModelSpec& spec, int64_t i) {
+  const int64_t half = spec.head_dim / 2;
+  return i < half ? i : i - half + padded_head_dim(spec) / 2;
+}
+
 // Paged keys and values of all layers; block 0 is the null block. bf16 models store bf16.
 class KvCache {
  public:
@@ -48,6 +56,7 @@ class Model {
 
   const ModelSpec& spec() const { return spec_; }
   ops::DType dtype() const { return dtype_; }
+  ops::AttentionShape attention_shape() const;
   bool round_bf16() const { return dtype_ == ops::DType::kBF16; }
 
   // The loop over blocks, written once. tokens: [T] -> hidden states after the final norm: [T,

@@ -39,11 +39,8 @@ void ModelRunner::run(const RunnerBatch& batch, std::span<ops::SampledToken> out
 
 void ModelRunner::copy_blocks(std::span<const sched::BlockCopy> copies) {
   if (copies.empty()) return;
-  const auto& spec = model_.spec();
-  const ops::AttentionShape shape{.num_heads = static_cast<int>(spec.heads),
-                                  .num_kv_heads = static_cast<int>(spec.kv_heads),
-                                  .head_dim = static_cast<int>(spec.head_dim)};
-  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+  const auto shape = model_.attention_shape();
+  for (int64_t layer = 0; layer < model_.spec().layers; ++layer) {
     for (const auto& c : copies) ops::kv_copy_block(shape, cache_.pool(layer), c.from, c.to);
   }
 }

@@ -17,22 +17,22 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::ops::HWY_NAMESPACE {
 namespace {  // other kernel files use the same names
 
-float head_rstd(const float* x, int64_t n, float eps) {
+float head_rstd(const float* x, int64_t n, float norm_dim, float eps) {
   const D8 d;
   auto sum = hn::Zero(d);
   for (int64_t i = 0; i < n; i += hn::Lanes(d)) {
     const auto v = hn::LoadU(d, x + i);
     sum = hn::MulAdd(v, v, sum);
   }
-  return 1.0f / std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)) / static_cast<float>(n) + eps);
+  return 1.0f / std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)) / norm_dim + eps);
 }
 
 template <bool kRound>
-void head_forward(const float* x, const float* norm, float eps, const float* cosine,
+void head_forward(const float* x, const float* norm, float norm_dim, float eps, const float* cosine,
                   const float* sine, int64_t n, float* y) {
   const D8 d;
   const int64_t half = n / 2;
-  const float r = norm != nullptr ? head_rstd(x, n, eps) : 1.0f;
+  const float r = norm != nullptr ? head_rstd(x, n, norm_dim, eps) : 1.0f;
   const auto load = [&](int64_t i) HWY_ATTR {
     const auto v = hn::LoadU(d, x + i);
     if (norm == nullptr) return v;
@@ -49,18 +49,19 @@ void head_forward(const float* x, const float* norm, float eps, const float* cos
   }
 }
 
-void forward_head(const float* x, const float* norm, float eps, const float* cosine,
+void forward_head(const float* x, const float* norm, float norm_dim, float eps, const float* cosine,
                   const float* sine, int64_t n, bool round, float* y) {
   if (round) {
-    head_forward<true>(x, norm, eps, cosine, sine, n, y);
+    head_forward<true>(x, norm, norm_dim, eps, cosine, sine, n, y);
   } else {
-    head_forward<false>(x, norm, eps, cosine, sine, n, y);
+    head_forward<false>(x, norm, norm_dim, eps, cosine, sine, n, y);
   }
 }
 
 // dnorm: [n] or null, added to.
-void backward_head(const float* x, const float* norm, float eps, const float* cosine,
-                   const float* sine, int64_t n, const float* dy, float* dx, float* dnorm) {
+void backward_head(const float* x, const float* norm, float norm_dim, float eps,
+                   const float* cosine, const float* sine, int64_t n, const float* dy, float* dx,
+                   float* dnorm) {
   const D8 d;
   const int64_t half = n / 2;
   const int64_t lanes = hn::Lanes(d);
@@ -73,7 +74,7 @@ void backward_head(const float* x, const float* norm, float eps, const float* co
     hn::StoreU(hn::NegMulAdd(a, s, hn::Mul(b, c)), d, dx + half + i);
   }
   if (norm == nullptr) return;
-  const auto r = hn::Set(d, head_rstd(x, n, eps));
+  const auto r = hn::Set(d, head_rstd(x, n, norm_dim, eps));
   auto dot = hn::Zero(d);
   for (int64_t i = 0; i < n; i += lanes) {
     const auto normed = hn::Mul(hn::LoadU(d, x + i), r);
@@ -81,7 +82,7 @@ void backward_head(const float* x, const float* norm, float eps, const float* co
     if (dnorm != nullptr) hn::StoreU(hn::MulAdd(g, normed, hn::LoadU(d, dnorm + i)), d, dnorm + i);
     dot = hn::MulAdd(hn::Mul(g, hn::LoadU(d, norm + i)), normed, dot);
   }
-  const auto mean = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, dot)) / static_cast<float>(n));
+  const auto mean = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, dot)) / norm_dim);
   for (int64_t i = 0; i < n; i += lanes) {
     const auto normed = hn::Mul(hn::LoadU(d, x + i), r);
     const auto g = hn::Mul(hn::LoadU(d, dx + i), hn::LoadU(d, norm + i));
@@ -125,6 +126,7 @@ void rope_forward(const RopeShape& shape, const RopeTable& table, const int32_t*
                   float* k) {
   const int64_t dim = shape.head_dim;
   const int64_t ld = (shape.num_heads + 2 * shape.num_kv_heads) * dim;
+  const auto norm_dim = static_cast<float>(shape.norm_dim);
   const auto head = HWY_DYNAMIC_DISPATCH(forward_head);
   compute_pool().parallel_for((m + kRows - 1) / kRows, [&](int64_t c, int) {
     for (int64_t r = c * kRows; r < std::min(m, (c + 1) * kRows); ++r) {
@@ -132,11 +134,11 @@ void rope_forward(const RopeShape& shape, const RopeTable& table, const int32_t*
       const float* sine = table.sin(positions[r]);
       const float* x = qkv + r * ld;
       for (int h = 0; h < shape.num_heads; ++h, x += dim) {
-        head(x, q_norm, shape.norm_eps, cosine, sine, dim, shape.round_bf16,
+        head(x, q_norm, norm_dim, shape.norm_eps, cosine, sine, dim, shape.round_bf16,
              q + (r * shape.num_heads + h) * dim);
       }
       for (int h = 0; h < shape.num_kv_heads; ++h, x += dim) {
-        head(x, k_norm, shape.norm_eps, cosine, sine, dim, shape.round_bf16,
+        head(x, k_norm, norm_dim, shape.norm_eps, cosine, sine, dim, shape.round_bf16,
              k + (r * shape.num_kv_heads + h) * dim);
       }
     }
@@ -151,6 +153,7 @@ void rope_backward(const RopeShape& shape, const RopeTable& table, const int32_t
   const int64_t chunks = (m + kRows - 1) / kRows;
   const bool norms = dq_norm != nullptr || dk_norm != nullptr;
   std::vector<float> parts(norms ? static_cast<size_t>(chunks * 2 * dim) : 0, 0.0f);
+  const auto norm_dim = static_cast<float>(shape.norm_dim);
   const auto head = HWY_DYNAMIC_DISPATCH(backward_head);
   compute_pool().parallel_for(chunks, [&](int64_t c, int) {
     float* part_q = norms ? parts.data() + c * 2 * dim : nullptr;
@@ -160,11 +163,11 @@ void rope_backward(const RopeShape& shape, const RopeTable& table, const int32_t
       const float* sine = table.sin(positions[r]);
       int64_t at = r * ld;
       for (int h = 0; h < shape.num_heads; ++h, at += dim) {
-        head(qkv + at, q_norm, shape.norm_eps, cosine, sine, dim,
+        head(qkv + at, q_norm, norm_dim, shape.norm_eps, cosine, sine, dim,
              dq + (r * shape.num_heads + h) * dim, dqkv + at, part_q);
       }
       for (int h = 0; h < shape.num_kv_heads; ++h, at += dim) {
-        head(qkv + at, k_norm, shape.norm_eps, cosine, sine, dim,
+        head(qkv + at, k_norm, norm_dim, shape.norm_eps, cosine, sine, dim,
              dk + (r * shape.num_kv_heads + h) * dim, dqkv + at, part_k);
       }
     }

@@ -14,6 +14,7 @@ namespace keel::ops {
 class RopeTable {
  public:
   RopeTable() = default;
+  // inv_freq: [head_dim / 2]; entries of padding are 0.
   explicit RopeTable(std::vector<float> inv_freq) : inv_freq_(std::move(inv_freq)) {}
 
   // Makes positions [0, count) available. Not thread-safe; call before kernels run.
@@ -31,6 +32,7 @@ struct RopeShape {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;  // a multiple of 16
+  int norm_dim = 0;  // what the norm divides by: head_dim without its zero padding
   float norm_eps = 0;
   bool round_bf16 = false;
 };
