@@ -112,6 +112,14 @@ void RewardSection::validate(ConfigChecks& check) const {
   }
 }
 
+void SftSection::validate(ConfigChecks& check) const {
+  for (const std::string& file : train_files) check.require_file("train_files", file);
+  if (steps > 0 && train_files.empty()) {
+    check.error("missing_key", {"train_files", "steps"}, "files for the supervised updates",
+                "none");
+  }
+}
+
 void TrainerSection::validate(ConfigChecks& check) const {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
     check.error("bad_value", {"name"}, "a name for a folder", "\"" + name + "\"", "run");

@@ -305,7 +305,7 @@ struct TrainerSection {
   int64_t steps = 0, epochs = 1, val_every = 0, val_n = 1, save_every = 0, keep = 2;
   int64_t log_samples = 8, seed = 1, threads = 0;
   double val_temperature = 1;
-  bool val_before_train = true, trace = false;
+  bool val_before_train = true, save_best = false, trace = false;
   std::string resume = "auto", run_dir = "runs", name = "run";
 
   template <class V>
@@ -325,6 +325,7 @@ struct TrainerSection {
     v(save_every, "save_every", "steps between checkpoints; 0 = only at the end")
         .at_least(0)
         .also_known_as({"save_freq", "save_steps", "save_interval"});
+    v(save_best, "save_best", "also save the step that validates best so far");
     v(keep, "keep", "newest checkpoints to keep, besides the best one")
         .at_least(1)
         .also_known_as({"max_actor_ckpt_to_keep", "save_total_limit"});
@@ -340,6 +341,23 @@ struct TrainerSection {
     v(threads, "threads", "compute threads; 0 = all CPUs that this process may use")
         .range(0, 4096)
         .also_known_as({"num_threads"});
+  }
+  void validate(ConfigChecks& check) const;
+};
+
+struct SftSection {
+  int64_t steps = 0, batch_size = 32;
+  double lr = 1e-3;
+  std::vector<std::string> train_files;
+
+  template <class V>
+  void visit(V& v) {
+    v(steps, "steps",
+      "supervised updates before the first step of reinforcement learning; 0 = none")
+        .at_least(0);
+    v(train_files, "train_files", "files with prompts and completions");
+    v(batch_size, "batch_size", "rows of an update").range(1, 1 << 20);
+    v(lr, "lr", "learning rate of these updates").above(0);
   }
   void validate(ConfigChecks& check) const;
 };
@@ -363,6 +381,7 @@ struct TrainConfig {
   OverlongSection overlong;
   OptimSection optim;
   RewardSection reward;
+  SftSection sft;
   TrainerSection trainer;
   NumericsSection numerics;
 
@@ -377,6 +396,7 @@ struct TrainConfig {
     v.section("overlong", overlong, "answers near the length limit");
     v.section("optim", optim, "AdamW and its learning rate");
     v.section("reward", reward, "how answers are scored");
+    v.section("sft", sft, "supervised warm-up");
     v.section("trainer", trainer, "length, validation, checkpoints and output of a run");
     v.section("numerics", numerics, "exactness across machines");
   }

@@ -55,6 +55,15 @@ void AdamW::zero_grad() {
   for (Slot& s : slots_) s.parameter->grad_tensor().zero_();
 }
 
+void AdamW::reset(const AdamWConfig& config) {
+  config_ = config;
+  for (Slot& s : slots_) {
+    s.m.zero_();
+    s.v.zero_();
+  }
+  set_counters(0, 0);
+}
+
 void AdamW::set_counters(int64_t num_updates, int64_t num_skipped) {
   num_updates_ = num_updates;
   num_skipped_ = num_skipped;

@@ -36,6 +36,8 @@ class AdamW {
   // (model::Model::publish).
   UpdateResult step(double lr_factor, double grad_scale = 1.0);
   void zero_grad();
+  // Moments and counters as at the start, with another configuration (a new stage of training).
+  void reset(const AdamWConfig& config);
 
   int64_t num_updates() const { return num_updates_; }
   int64_t num_skipped() const { return num_skipped_; }

@@ -1,0 +1,65 @@
+#include "keel/cli/verbs.h"
+
+#include <array>
+
+namespace keel::cli {
+
+std::span<const Verb> verbs() {
+  static constexpr auto kVerbs = std::to_array<Verb>({
+      {"train", "Run", "train a model with reinforcement learning",
+       "keel train FILE [key=value ...]",
+       "keel train recipes/smollm2_arithmetic.yaml trainer.steps=4", define_train},
+      {"rollout", "Run", "sample answers to a file",
+       "keel rollout [FILE] [--model M --data F --out F] [key=value ...]",
+       "keel rollout recipes/smollm2_arithmetic.yaml --out answers.jsonl rollout.n=2",
+       define_rollout},
+      {"eval", "Run", "measure a model on validation files",
+       "keel eval [FILE] [--model M --data F --out F] [key=value ...]",
+       "keel eval recipes/smollm2_arithmetic.yaml trainer.val_n=4", define_eval},
+      {"report", "Run", "write or summarise the report of a run",
+       "keel report RUN [--json | --markdown]", "keel report runs/smollm2_arithmetic --markdown",
+       define_report},
+      {"convert", "Set-up", "GGUF file to Hugging Face folder",
+       "keel convert FILE.gguf FOLDER [--dtype f32|bf16|f16]",
+       "keel convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2", define_convert},
+      {"check", "Set-up", "look for faults in data files and model folders",
+       "keel check [--data F ... --task T] [--model DIR]",
+       "keel check --model tests/golden/models/llama3", define_check},
+      {"config", "Set-up", "show all options with help, value and origin",
+       "keel config [FILE] [key=value ...]", "keel config rollout.n=16", define_config},
+      {"doctor", "Set-up", "what this machine has and what will work on it", "keel doctor",
+       "keel doctor", define_doctor},
+      {"tokenize", "For scripts", "texts and conversations to ids",
+       "keel tokenize --tokenizer DIR --cases F",
+       "echo '{\"text\": \"hello\"}' | keel tokenize --tokenizer tests/golden/tokenizers/qwen "
+       "--cases -",
+       define_tokenize},
+      {"logprobs", "For scripts", "log-probabilities and entropies of token ids",
+       "keel logprobs --model DIR --cases F [--dtype f32|bf16]",
+       "echo '{\"ids\": [5, 6, 7]}' | keel logprobs --model tests/golden/models/llama3 --cases -",
+       define_logprobs},
+      {"score", "For scripts", "answers to scores by a rule", "keel score --rule R --cases F",
+       "echo '{\"answer\": \"It is 7.\", \"ground_truth\": \"7\"}' | keel score --rule last_number "
+       "--cases -",
+       define_score},
+  });
+  return kVerbs;
+}
+
+ConfigArgs split_config_args(const std::vector<std::string>& args) {
+  ConfigArgs out;
+  bool value_of_dashed = false;  // "--a.b 3": its message needs both parts side by side
+  for (const std::string& arg : args) {
+    const bool override = arg.find('=') != std::string::npos || arg.starts_with('~') ||
+                          arg.starts_with('+') || arg.starts_with('-') || value_of_dashed;
+    value_of_dashed = arg.starts_with("--") && arg.find('=') == std::string::npos;
+    if (override || !out.file.empty()) {
+      out.overrides.push_back(arg);
+    } else {
+      out.file = arg;
+    }
+  }
+  return out;
+}
+
+}  // namespace keel::cli
