@@ -103,13 +103,13 @@ SafetensorsMetadata parse_metadata(const std::string& path, const Json& j) {
   return metadata;
 }
 
-std::vector<int64_t> parse_shape(const std::string& path, const std::string& name, const Json& j) {
+// where: "path: tensor name".
+std::vector<int64_t> parse_shape(const std::string& where, const Json& j) {
   std::vector<int64_t> shape;
   for (const auto& d : j) {
     const bool fits = d.is_number_unsigned() && d.get<uint64_t>() >> 62 == 0;
     if (!fits) {
-      throw_file_error("bad_header", path, "[{}] expected sizes >= 0 in shape, got {}", name,
-                       j.dump());
+      throw_file_error("bad_header", where, "expected sizes >= 0 in shape, got {}", j.dump());
     }
     shape.push_back(d.get<int64_t>());
   }
@@ -118,10 +118,11 @@ std::vector<int64_t> parse_shape(const std::string& path, const std::string& nam
 
 SafetensorsTensor parse_tensor(const std::string& path, const std::string& name, const Json& j,
                                uint64_t data_bytes) {
+  const std::string where = path + ": " + name;
   const auto field = [&](const char* key) -> const Json& {
     const auto it = j.is_object() ? j.find(key) : j.end();
     if (!j.is_object() || it == j.end()) {
-      throw_file_error("bad_header", path, "[{}] expected '{}' in the header, got none", name, key);
+      throw_file_error("bad_header", where, "expected '{}' in the header, got none", key);
     }
     return *it;
   };
@@ -129,33 +130,32 @@ SafetensorsTensor parse_tensor(const std::string& path, const std::string& name,
   const Json& shape = field("shape");
   const Json& offsets = field("data_offsets");
   if (!dtype.is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
-    throw_file_error("bad_header", path, "[{}] expected dtype, shape, data_offsets [begin, end]",
-                     name);
+    throw_file_error("bad_header", where, "expected dtype, shape, data_offsets [begin, end]");
   }
   const auto known = dtype_from_name(dtype.get_ref<const std::string&>());
   if (!known) {
-    throw_file_error("bad_dtype", path,
-                     "[{}] expected dtype F64, F32, F16, BF16, I64, I32, I16, I8, U8 or BOOL, got "
+    throw_file_error("bad_dtype", where,
+                     "expected dtype F64, F32, F16, BF16, I64, I32, I16, I8, U8 or BOOL, got "
                      "{}; try: convert the model to BF16 or F32",
                      name, dtype.dump());
   }
-  SafetensorsTensor t{name, *known, parse_shape(path, name, shape), 0, 0};
+  SafetensorsTensor t{name, *known, parse_shape(where, shape), 0, 0};
   if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned() ||
       offsets[0].get<uint64_t>() > offsets[1].get<uint64_t>()) {
-    throw_file_error("bad_offsets", path, "[{}] expected data_offsets 0 <= begin <= end, got {}",
-                     name, offsets.dump());
+    throw_file_error("bad_offsets", where, "expected data_offsets 0 <= begin <= end, got {}",
+                     offsets.dump());
   }
   t.begin = offsets[0].get<uint64_t>();
   t.end = offsets[1].get<uint64_t>();
   const auto want = byte_count(t.dtype, t.shape);
   if (!want || *want != t.end - t.begin) {
-    throw_file_error("bad_offsets", path, "[{}] expected {} bytes for {} {}, got {}", name,
+    throw_file_error("bad_offsets", where, "expected {} bytes for {} {}, got {}",
                      want ? std::to_string(*want) : "fewer than 2^62", dtype_name(t.dtype),
                      shape_text(t.shape), t.end - t.begin);
   }
   if (t.end > data_bytes) {
-    throw_file_error("file_truncated", path,
-                     "[{}] expected data up to byte {}, got {} bytes; try: download the file again",
+    throw_file_error("file_truncated", where,
+                     "expected data up to byte {}, got {} bytes; try: download the file again",
                      name, t.end, data_bytes);
   }
   return t;
@@ -166,13 +166,13 @@ void check_tiling(const std::string& path, const std::vector<SafetensorsTensor>&
                   uint64_t data_bytes) {
   uint64_t at = 0;
   for (const auto& t : tensors) {
+    const std::string where = path + ": " + t.name;
     if (t.begin < at) {
-      throw_file_error("overlap", path, "[{}] expected its own bytes, got bytes of another tensor",
-                       t.name);
+      throw_file_error("overlap", where, "expected its own bytes, got bytes of another tensor");
     }
     if (t.begin > at) {
-      throw_file_error("bad_offsets", path, "[{}] expected data at byte {}, got {} (a hole)",
-                       t.name, at, t.begin);
+      throw_file_error("bad_offsets", where, "expected data at byte {}, got {} (a hole)", at,
+                       t.begin);
     }
     at = t.end;
   }

@@ -140,7 +140,7 @@ TEST(Safetensors, RandomDamageNeverCrashes) {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, good.data(), 8);
   int refused = 0;
-  for (uint64_t i = 0; i < 1500; ++i) {
+  for (uint64_t i = 0; i < 600; ++i) {
     std::string bad = good;
     const uint64_t changes = 1 + uniform_int(4, 1, i, 0);
     for (uint64_t k = 0; k < changes; ++k) {
@@ -156,7 +156,7 @@ TEST(Safetensors, RandomDamageNeverCrashes) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 400);
 }
 
 }  // namespace

@@ -5,15 +5,21 @@
 namespace keel {
 
 std::string Finding::line() const {
-  const std::string where = file + (file.empty() || item.empty() ? "" : ": ") + item;
+  std::string where = file + (file.empty() || item.empty() ? "" : ": ") + item;
+  if (where.empty()) where = "model folder";
   return "[" + where + "] " + message;
 }
 
 Finding finding_of(const FileError& error, const std::string& file) {
-  std::string text = error.what();
+  // "[path] message" or "[path: tensor] message".
+  std::string text = error.what(), item;
   const auto end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  if (end != std::string::npos) text = text.substr(end + 2);
-  return {Level::kError, error.fault(), file, "", text};
+  if (end != std::string::npos) {
+    const auto colon = text.substr(0, end).rfind(": ");
+    if (colon != std::string::npos) item = text.substr(colon + 2, end - colon - 2);
+    text = text.substr(end + 2);
+  }
+  return {Level::kError, error.fault(), file, item, text};
 }
 
 bool has_errors(const std::vector<Finding>& findings) {
