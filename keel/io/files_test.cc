@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "keel/io/atomic_file.h"
+#include "keel/io/atomic_folder.h"
 #include "keel/io/checksum.h"
 #include "keel/io/compressed.h"
 #include "keel/io/json_file.h"
@@ -125,6 +126,23 @@ TEST(AtomicFile, StaleTemporariesGo) {
   write_bytes(t.file("model"), "whole");
   remove_stale_temporaries(t.path());
   EXPECT_EQ(num_entries(t.path()), 1u);
+}
+
+TEST(AtomicFolder, AppearsCompleteOrNotAtAll) {
+  TempFolder t;
+  {
+    AtomicFolder f(t.file("a/b/"));
+    write_file_atomic(f.temporary_path() + "/x", "x");
+    EXPECT_FALSE(std::filesystem::exists(t.file("a/b")));
+    f.commit();
+  }
+  EXPECT_EQ(read_bytes(t.file("a/b/x")), "x");
+  EXPECT_EQ(fault_of([&] { AtomicFolder f(t.file("a/b")); }), "exists");
+  { AtomicFolder f(t.file("a/c")); }
+  EXPECT_EQ(num_entries(t.file("a")), 1u);
+  std::filesystem::create_directories(t.file("a/d"));
+  AtomicFolder into_empty(t.file("a/d"));
+  into_empty.commit();
 }
 
 TEST(Checksum, KnownValues) {
