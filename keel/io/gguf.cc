@@ -1,6 +1,7 @@
 #include "keel/io/gguf.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -329,7 +330,11 @@ int64_t GgufFile::integer(const std::string& key, std::optional<int64_t> fallbac
 
 double GgufFile::number(const std::string& key, std::optional<double> fallback) const {
   const auto* value = get<double>(key, "a number", !fallback);
-  return value != nullptr ? *value : *fallback;
+  if (value == nullptr) return *fallback;
+  if (!std::isfinite(*value)) {
+    throw_file_error("bad_value", path() + ": " + key, "expected a finite number, got {}", *value);
+  }
+  return *value;
 }
 
 bool GgufFile::boolean(const std::string& key, bool fallback) const {

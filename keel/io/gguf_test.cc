@@ -17,7 +17,7 @@ using test::TempFolder;
 using test::write_bytes;
 
 // 256 values of made-up blocks with scale 0.1 (and minimum -0.2); the expected values were computed
-// by the Python package `gguf` 0.17.
+// by the Python package `gguf` 0.19.
 struct QuantCase {
   GgmlType type;
   size_t block_bytes;
@@ -193,7 +193,7 @@ TEST(Gguf, RandomDamageNeverCrashes) {
   TempFolder t;
   const std::string good = small_file();
   int refused = 0;
-  for (uint64_t i = 0; i < 2000; ++i) {
+  for (uint64_t i = 0; i < 600; ++i) {
     std::string bad = good;
     for (uint64_t k = 0; k <= i % 4; ++k) {
       bad[uniform_int(bad.size() - 200, 1, i, k)] = static_cast<char>(uniform_int(256, 2, i, k));
@@ -212,7 +212,7 @@ TEST(Gguf, RandomDamageNeverCrashes) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 500);
+  EXPECT_GT(refused, 150);
 }
 
 }  // namespace

@@ -76,7 +76,13 @@ OrderedJson read_ordered_json_file(const std::string& path, uint64_t max_bytes) 
 }
 
 void write_json_file(const std::string& path, const OrderedJson& document) {
-  write_file_atomic(path, document.dump(2) + "\n");
+  std::string text;
+  try {
+    text = document.dump(2);
+  } catch (const OrderedJson::type_error&) {
+    throw_file_error("bad_text", path, "expected UTF-8 text to write, got other bytes");
+  }
+  write_file_atomic(path, text + "\n");
 }
 
 }  // namespace keel

@@ -20,7 +20,8 @@ OrderedJson read_ordered_json_file(const std::string& path,
 // What `text` nests deeper than Keel reads ("[[[[..."): such a document could exhaust the stack.
 bool nests_too_deep(std::string_view text);
 
-// Pretty-printed, written atomically, non-ASCII kept.
+// Pretty-printed, written atomically, non-ASCII kept. Throws FileError "bad_text" if a text is not
+// UTF-8.
 void write_json_file(const std::string& path, const OrderedJson& document);
 
 }  // namespace keel
