@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 deps=$root/.deps
 packages=(g++ cmake ninja-build make unzip python3 python3-pip pkg-config
   libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
-  libutf8proc-dev zlib1g-dev libzstd-dev libxxhash-dev libgtest-dev librapidcheck-dev libgloo-dev libjs-chart.js openmpi-bin clang-format)
+  libutf8proc-dev libgmp-dev zlib1g-dev libzstd-dev libxxhash-dev libgtest-dev librapidcheck-dev libgloo-dev libjs-chart.js openmpi-bin clang-format)
 
 missing=()
 for p in "${packages[@]}"; do
