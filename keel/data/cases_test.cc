@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "keel/base/error.h"
@@ -88,7 +89,8 @@ TEST(DataCases, BadFilesGetTheirFinding) {
   const auto root = test::cases("data");
   int num_checked = 0;
   for (const auto& c : read_lines(list)) {
-    if (c.contains("made_by")) continue;  // LargeFiles
+    // Three large files are not stored; dataset_test makes such ones.
+    if (c.contains("made_by") && !std::filesystem::exists(files_of(c, root)[0])) continue;
     check_bad(c, root);
     ++num_checked;
   }
