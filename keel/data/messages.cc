@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-#include "keel/base/nearest.h"
+#include "keel/base/config_suggest.h"
 #include "keel/data/json_record.h"
 #include "keel/data/row_report.h"
 
@@ -31,7 +31,7 @@ std::optional<std::string> read_role(const OrderedJson& message, const std::stri
   }
   report.add("unknown_role", FindingLevel::kError, field,
              fmt::format("'{}' is not one of {}", printable(*role, 40), fmt::join(known, ", ")),
-             nearest(*role, known));
+             nearest_name(*role, known));
   return std::nullopt;
 }
 

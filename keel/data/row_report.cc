@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "keel/base/nearest.h"
+#include "keel/base/config_suggest.h"
 #include "keel/data/json_record.h"
 
 namespace keel {
@@ -47,9 +47,12 @@ void RowReport::missing(const OrderedJson& parent, const std::string& path,
                         const std::string& key) {
   std::vector<std::string> keys;
   if (parent.is_object()) {
-    for (const auto& [k, v] : parent.items()) keys.push_back(k);
+    constexpr size_t kMostKeys = 1000, kLongestKey = 64;  // bounded work for absurd rows
+    for (const auto& [k, v] : parent.items()) {
+      if (k.size() <= kLongestKey && keys.size() < kMostKeys) keys.push_back(k);
+    }
   }
-  const auto near = nearest(key, keys);
+  const auto near = nearest_name(key, keys);
   const bool column = path.empty() && columns_ && !columns_->contains(key);
   failed_ = true;
   log_.add({"missing_field", FindingLevel::kError, file_, column ? -1 : line_, column ? -1 : row_,

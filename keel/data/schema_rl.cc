@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "keel/base/nearest.h"
+#include "keel/base/config_suggest.h"
 #include "keel/data/json_record.h"
 #include "keel/data/schema.h"
 
@@ -47,7 +47,7 @@ void read_reward_model(const OrderedJson& row, RowReport& report, Row& out) {
     const auto name = as_text(*style);
     report.add("bad_value", FindingLevel::kWarn, path + ".style",
                fmt::format("'{}' is not rule or model", printable(name, 40)),
-               nearest(name, styles));
+               nearest_name(name, styles));
   }
   const auto field = path + ".ground_truth";
   const auto* truth = require_value(*model, path, "ground_truth", report);

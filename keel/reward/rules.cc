@@ -1,7 +1,7 @@
 #include "keel/reward/rules.h"
 
+#include "keel/base/config_suggest.h"
 #include "keel/base/error.h"
-#include "keel/base/nearest.h"
 #include "keel/reward/extract.h"
 #include "keel/reward/math/value.h"
 #include "keel/reward/rule_functions.h"
@@ -49,7 +49,7 @@ const Rule& find_rule(const std::string& name) {
   for (const auto& r : kRules) {
     if (name == r.name) return r;
   }
-  const auto near = nearest(name, rule_names());
+  const auto near = nearest_name(name, rule_names());
   throw_invalid("[reward] there is no rule '{}'{}; the rules are {}", name,
                 near.empty() ? "" : "; did you mean '" + near + "'?",
                 fmt::join(rule_names(), ", "));
