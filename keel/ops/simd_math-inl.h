@@ -40,22 +40,16 @@ HWY_INLINE void unroll(F&& f) {
 // have one order with AVX2 and AVX-512.
 using D8 = hn::CappedTag<float, 8>;
 
-// Nearest even bf16, kept in f32. NaN stays NaN.
-template <class D>
-HWY_INLINE hn::Vec<D> round_bf16(D d, hn::Vec<D> v) {
-  const hn::RebindToUnsigned<D> du;
+// Nearest even bf16, kept in f32 (any number of lanes). NaN stays NaN.
+template <class V>
+HWY_INLINE V round_bf16(V v) {
+  const hn::DFromV<V> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
   const auto u = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
   const auto rounded =
       hn::And(hn::Add(hn::Add(u, odd), hn::Set(du, 0x7fffu)), hn::Set(du, 0xffff0000u));
   return hn::IfThenElse(hn::IsNaN(v), v, hn::BitCast(d, rounded));
-}
-HWY_INLINE VF round_bf16(VF v) { return round_bf16(F32(), v); }
-
-template <bool kRound, class D>
-HWY_INLINE hn::Vec<D> maybe_round(D d, hn::Vec<D> v) {
-  if constexpr (kRound) return round_bf16(d, v);
-  return v;
 }
 
 // exp(x), about 1 ulp; 0 below -87.33 (so no denormals), exp(88.37) above. Reduction by ln 2 in two

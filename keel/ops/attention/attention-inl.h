@@ -1,6 +1,6 @@
 // Micro-kernels that attention's forward and backward share. Included once per Highway target.
 //
-// A "tile" keeps kRows x kVecs vectors of sums in registers: c[r][n] += a[r][k] * b[k][n], k in
+// A "tile" keeps kRows x kV vectors of sums in registers: c[r][n] += a[r][k] * b[k][n], k in
 // order, one fused multiply-add each. An element's order of operations depends on k alone, so its
 // bits do not depend on the tile it is computed in. GCC keeps the accumulators in registers only if
 // every index is a constant: hence the index sequences.
@@ -13,8 +13,6 @@
 #define KEEL_OPS_ATTENTION_INL_H_
 #endif
 
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,22 +20,17 @@
 #include <utility>
 
 #include "keel/ops/attention/attention_kernels.h"
+#include "keel/ops/simd_math-inl.h"
 
 #ifndef KEEL_INLINE_LAMBDA
 #define KEEL_INLINE_LAMBDA __attribute__((always_inline))
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace keel::ops {
-namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
+namespace keel::ops::HWY_NAMESPACE {
 
-// At most 16 lanes, so that a key block is a whole number of vectors on every target.
-using Wide = hn::CappedTag<float, 16>;
 using Half = hn::CappedTag<float, 8>;
-using WideVec = hn::Vec<Wide>;
-inline constexpr size_t kLanes = hn::MaxLanes(Wide());
-inline constexpr size_t kBlockVecs = kKvBlock / kLanes;
+inline constexpr size_t kBlockVecs = kVecs;  // vectors of a key block
 // 12 accumulators hide the latency of fused multiply-add; 6 x 2 where 16 floats are two vectors.
 inline constexpr size_t kMaxTileRows = kBlockVecs == 1 ? 12 : 6;
 
@@ -54,37 +47,6 @@ HWY_INLINE hn::Vec<D> load_pool(D d, const uint16_t* p) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(dh, p))));
 }
 
-// Rounds to bf16 (nearest even), kept as f32.
-template <class D>
-HWY_INLINE hn::Vec<D> to_bf16(D d, hn::Vec<D> x) {
-  const hn::RebindToUnsigned<D> du;
-  const auto u = hn::BitCast(du, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
-  const auto r = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  return hn::BitCast(d, hn::And(r, hn::Set(du, 0xffff0000u)));
-}
-
-// exp(x) for x < 88; 0 below -87.3 (and for -inf), 1 at 0, NaN stays. About 1 ulp. Range reduction
-// and polynomial of Cephes' expf (Moshier); the exponent is added to the bits.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_small(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
-  const auto magic = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the sum's low bits are the integer
-  const auto t = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
-  const auto n = hn::Sub(t, magic);
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto y = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
-  y = hn::MulAdd(y, r, hn::Set(d, 8.3334519073e-3f));
-  y = hn::MulAdd(y, r, hn::Set(d, 4.1665795894e-2f));
-  y = hn::MulAdd(y, r, hn::Set(d, 1.6666665459e-1f));
-  y = hn::MulAdd(y, r, hn::Set(d, 5.0000001201e-1f));
-  y = hn::Add(hn::MulAdd(y, hn::Mul(r, r), r), hn::Set(d, 1.0f));
-  const auto e = hn::ShiftLeft<23>(hn::BitCast(di, t));
-  y = hn::BitCast(d, hn::Add(hn::BitCast(di, y), e));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), y);
-}
-
 // Strides of the operands of a tile, in elements. b holds kBases pointers; vector n of step k lies
 // at b[n / kPerBase] + k * b_step + (n % kPerBase) * lanes.
 struct TileA {
@@ -93,30 +55,30 @@ struct TileA {
   size_t step;  // from one k to the next
 };
 
-template <size_t kVecs, class D, size_t... N>
+template <size_t kV, class D, size_t... N>
 HWY_INLINE void tile_row(D d, const float* a, const hn::Vec<D>* b, hn::Vec<D>* c,
                          std::index_sequence<N...> /*n*/) {
   const auto x = hn::Set(d, *a);
   ((c[N] = hn::MulAdd(x, b[N], c[N])), ...);
 }
 
-template <size_t kVecs, size_t kPerBase, class D, class T, size_t... R, size_t... N>
+template <size_t kV, size_t kPerBase, class D, class T, size_t... R, size_t... N>
 HWY_INLINE void tile_step(D d, const float* a, size_t a_row, const T* const* b, size_t offset,
                           hn::Vec<D>* c, std::index_sequence<R...> /*r*/,
                           std::index_sequence<N...> n) {
-  const hn::Vec<D> bv[kVecs] = {
+  const hn::Vec<D> bv[kV] = {
       load_pool(d, b[N / kPerBase] + offset + (N % kPerBase) * hn::MaxLanes(D()))...};
-  (tile_row<kVecs>(d, a + R * a_row, bv, c + R * kVecs, n), ...);
+  (tile_row<kV>(d, a + R * a_row, bv, c + R * kV, n), ...);
 }
 
-// c[kRows * kVecs] += over k in [0, num_k).
-template <size_t kRows, size_t kVecs, size_t kPerBase, class D, class T>
+// c[kRows * kV] += over k in [0, num_k).
+template <size_t kRows, size_t kV, size_t kPerBase, class D, class T>
 HWY_INLINE void tile_run(D d, TileA a, const T* const* b, size_t b_step, size_t num_k,
                          hn::Vec<D>* c) {
   const float* p = a.a;
   for (size_t k = 0; k < num_k; ++k) {
-    tile_step<kVecs, kPerBase>(d, p, a.row, b, k * b_step, c, std::make_index_sequence<kRows>(),
-                               std::make_index_sequence<kVecs>());
+    tile_step<kV, kPerBase>(d, p, a.row, b, k * b_step, c, std::make_index_sequence<kRows>(),
+                            std::make_index_sequence<kV>());
     p += a.step;
   }
 }
@@ -127,9 +89,9 @@ HWY_INLINE void tile_zero(D d, hn::Vec<D>* c, std::index_sequence<I...> /*i*/) {
 }
 
 // f(row, vector, sum) for each vector of sums of a tile; all indices are constants.
-template <size_t kVecs, class V, class F, size_t... I>
+template <size_t kV, class V, class F, size_t... I>
 HWY_INLINE void tile_each(const V* c, F&& f, std::index_sequence<I...> /*i*/) {
-  (f(I / kVecs, I % kVecs, c[I]), ...);
+  (f(I / kV, I % kV, c[I]), ...);
 }
 
 // Calls f(integral_constant<size_t, rows>) for 1 <= rows <= kMaxTileRows.
@@ -187,17 +149,17 @@ inline constexpr size_t kTileBlocks = kRows == 1   ? 4
 template <size_t kRows, class T>
 HWY_INLINE void score_tile(const float* q, size_t head_dim, const T* const* k, size_t num_blocks,
                            float* s) {
-  const Wide d;
+  const F32 d;
   const auto run = [&](auto blocks, size_t j) KEEL_INLINE_LAMBDA {
-    constexpr size_t kVecs = decltype(blocks)::value * kBlockVecs;
-    constexpr std::make_index_sequence<kRows * kVecs> kAll;
-    WideVec c[kRows * kVecs];
+    constexpr size_t kV = decltype(blocks)::value * kBlockVecs;
+    constexpr std::make_index_sequence<kRows * kV> kAll;
+    VF c[kRows * kV];
     tile_zero(d, c, kAll);
-    tile_run<kRows, kVecs, kBlockVecs>(d, TileA{q, head_dim, 1}, k + j, kKvBlock, head_dim, c);
+    tile_run<kRows, kV, kBlockVecs>(d, TileA{q, head_dim, 1}, k + j, kKvBlock, head_dim, c);
     float* out = s + j * kKvBlock;
-    tile_each<kVecs>(
+    tile_each<kV>(
         c,
-        [&](size_t r, size_t n, WideVec sum)
+        [&](size_t r, size_t n, VF sum)
             KEEL_INLINE_LAMBDA { hn::StoreU(sum, d, out + r * kKvSplit + n * kLanes); },
         kAll);
   };
@@ -216,10 +178,10 @@ HWY_INLINE void for_columns(size_t head_dim, F&& f) {
   constexpr size_t kBlocks = kTileBlocks<kRows>;
   size_t col = 0;
   for (; col + kBlocks * 16 <= head_dim; col += kBlocks * 16)
-    f(Wide(), std::integral_constant<size_t, kBlocks * kBlockVecs>(), col);
+    f(F32(), std::integral_constant<size_t, kBlocks * kBlockVecs>(), col);
   if constexpr (kBlocks > 1) {
     for (; col + 16 <= head_dim; col += 16)
-      f(Wide(), std::integral_constant<size_t, kBlockVecs>(), col);
+      f(F32(), std::integral_constant<size_t, kBlockVecs>(), col);
   }
   if (col < head_dim) f(Half(), std::integral_constant<size_t, 8 / hn::MaxLanes(Half())>(), col);
 }
@@ -230,18 +192,17 @@ template <size_t kRows, class T, class F>
 HWY_INLINE void value_tile(const float* w, size_t num_keys, const T* const* v, size_t head_dim,
                            F&& finish) {
   for_columns<kRows>(head_dim, [&](auto d, auto vecs, size_t col) KEEL_INLINE_LAMBDA {
-    constexpr size_t kVecs = decltype(vecs)::value;
-    constexpr std::make_index_sequence<kRows * kVecs> kAll;
+    constexpr size_t kV = decltype(vecs)::value;
+    constexpr std::make_index_sequence<kRows * kV> kAll;
     using V = hn::Vec<decltype(d)>;
-    V c[kRows * kVecs];
+    V c[kRows * kV];
     tile_zero(d, c, kAll);
     for (size_t j = 0; j * kKvBlock < num_keys; ++j) {
       const T* const base = v[j] + col;
       const size_t keys = std::min<size_t>(kKvBlock, num_keys - j * kKvBlock);
-      tile_run<kRows, kVecs, kVecs>(d, TileA{w + j * kKvBlock, kKvSplit, 1}, &base, head_dim, keys,
-                                    c);
+      tile_run<kRows, kV, kV>(d, TileA{w + j * kKvBlock, kKvSplit, 1}, &base, head_dim, keys, c);
     }
-    tile_each<kVecs>(
+    tile_each<kV>(
         c,
         [&](size_t r, size_t n, V sum)
             KEEL_INLINE_LAMBDA { finish(d, r, col + n * hn::MaxLanes(d), sum); },
@@ -249,8 +210,7 @@ HWY_INLINE void value_tile(const float* w, size_t num_keys, const T* const* v, s
   });
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace keel::ops
+}  // namespace keel::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -1,7 +1,6 @@
 #include "keel/ops/attention/attention_pass.h"
+#include "keel/ops/simd_targets.h"
 
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS KEEL_ATTENTION_NO_TARGETS
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "keel/ops/attention/attention_backward_cpu.cc"  // NOLINT
 #include <hwy/foreach_target.h>                                            // IWYU pragma: keep
@@ -16,8 +15,7 @@
 #include "keel/base/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace keel::ops {
-namespace HWY_NAMESPACE {
+namespace keel::ops::HWY_NAMESPACE {
 namespace {
 
 constexpr int kSplitBlocks = BackwardGroup::kMaxBlocks;
@@ -55,14 +53,14 @@ template <size_t kRows>
 HWY_NOINLINE void add_products(const float* w, const float* x, size_t num_vecs, size_t head_dim,
                                float* acc) {
   for_columns<kRows>(head_dim, [&](auto d, auto vecs, size_t col) KEEL_INLINE_LAMBDA {
-    constexpr size_t kVecs = decltype(vecs)::value;
-    constexpr std::make_index_sequence<kRows * kVecs> kAll;
+    constexpr size_t kV = decltype(vecs)::value;
+    constexpr std::make_index_sequence<kRows * kV> kAll;
     using V = hn::Vec<decltype(d)>;
-    V c[kRows * kVecs];
+    V c[kRows * kV];
     tile_zero(d, c, kAll);
     const float* const base = x + col;
-    tile_run<kRows, kVecs, kVecs>(d, TileA{w, 1, kKvSplit}, &base, head_dim, num_vecs, c);
-    tile_each<kVecs>(
+    tile_run<kRows, kV, kV>(d, TileA{w, 1, kKvSplit}, &base, head_dim, num_vecs, c);
+    tile_each<kV>(
         c,
         [&](size_t r, size_t n, V sum) KEEL_INLINE_LAMBDA {
           float* const to = acc + r * head_dim + col + n * hn::MaxLanes(d);
@@ -76,14 +74,14 @@ HWY_NOINLINE void add_products(const float* w, const float* x, size_t num_vecs, 
 // s becomes P, dp becomes scale * P * (dp - delta); the rest becomes zero.
 HWY_INLINE void softmax_grad_row(float* s, float* dp, size_t num_keys, float scale, float lse,
                                  float delta) {
-  const Wide d;
+  const F32 d;
   const auto factor = hn::Set(d, scale);
   const auto minus = hn::Set(d, lse);
   const auto mean = hn::Set(d, delta);
   const auto limit = hn::Set(d, static_cast<float>(num_keys));
   size_t i = 0;
   for (; i < num_keys; i += kLanes) {
-    auto p = exp_small(d, hn::MulSub(hn::LoadU(d, s + i), factor, minus));
+    auto p = exp_f32(hn::MulSub(hn::LoadU(d, s + i), factor, minus));
     auto ds = hn::Mul(hn::Mul(p, factor), hn::Sub(hn::LoadU(d, dp + i), mean));
     if (i + kLanes > num_keys) {
       const auto valid = hn::Lt(hn::Iota(d, static_cast<float>(i)), limit);
@@ -309,8 +307,7 @@ void delta_rows(const BackwardPass& pass, int64_t index) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace keel::ops
+}  // namespace keel::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

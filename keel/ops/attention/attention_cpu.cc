@@ -1,7 +1,6 @@
 #include "keel/ops/attention/attention_pass.h"
+#include "keel/ops/simd_targets.h"
 
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS KEEL_ATTENTION_NO_TARGETS
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "keel/ops/attention/attention_cpu.cc"  // NOLINT
 #include <hwy/foreach_target.h>                                   // IWYU pragma: keep
@@ -18,8 +17,7 @@
 #include "keel/base/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace keel::ops {
-namespace HWY_NAMESPACE {
+namespace keel::ops::HWY_NAMESPACE {
 namespace {
 
 // Softmax state of the query vectors of a unit: after some splits, or of one split.
@@ -40,8 +38,8 @@ void reset(const State& state, size_t vecs, size_t head_dim) {
 // s: scores of one query vector against num_blocks key blocks, of which num_keys keys count.
 // s becomes exp(scale * s - max); returns the maximum and adds to 16 lane sums started from zero.
 HWY_INLINE float softmax_row(float* s, size_t num_keys, size_t num_blocks, float scale,
-                             bool round_bf16, float* sum) {
-  const Wide d;
+                             bool round_p, float* sum) {
+  const F32 d;
   for (size_t i = num_keys / kLanes * kLanes; i < num_blocks * kKvBlock; i += kLanes) {
     const auto index = hn::Iota(d, static_cast<float>(i));
     const auto valid = hn::Lt(index, hn::Set(d, static_cast<float>(num_keys)));
@@ -57,9 +55,9 @@ HWY_INLINE float softmax_row(float* s, size_t num_keys, size_t num_blocks, float
     auto lane_sum = hn::Zero(d);
     for (size_t j = 0; j < num_blocks; ++j) {
       float* const x = s + j * kKvBlock + n * kLanes;
-      const auto p = exp_small(d, hn::MulSub(hn::LoadU(d, x), factor, minus));
+      const auto p = exp_f32(hn::MulSub(hn::LoadU(d, x), factor, minus));
       lane_sum = hn::Add(lane_sum, p);
-      hn::StoreU(round_bf16 ? to_bf16(d, p) : p, d, x);
+      hn::StoreU(round_p ? round_bf16(p) : p, d, x);
     }
     hn::StoreU(lane_sum, d, sum + n * kLanes);
   }
@@ -70,13 +68,13 @@ HWY_INLINE float softmax_row(float* s, size_t num_keys, size_t num_blocks, float
 // outputs. All arrays may be read and written up to the next multiple of 16 vectors.
 void merge_sums(const State& state, const float* max, const float* sum, size_t vecs, float* a,
                 float* b) {
-  const Wide d;
+  const F32 d;
   for (size_t v = 0; v < vecs; v += kLanes) {
     const auto old_max = hn::LoadU(d, state.max + v);
     const auto new_max = hn::LoadU(d, max + v);
     const auto top = hn::Max(old_max, new_max);
-    hn::StoreU(exp_small(d, hn::Sub(old_max, top)), d, a + v);
-    hn::StoreU(exp_small(d, hn::Sub(new_max, top)), d, b + v);
+    hn::StoreU(exp_f32(hn::Sub(old_max, top)), d, a + v);
+    hn::StoreU(exp_f32(hn::Sub(new_max, top)), d, b + v);
     const size_t left = vecs - v;
     if (left >= kLanes) {
       hn::StoreU(top, d, state.max + v);
@@ -264,7 +262,7 @@ class ForwardKernel {
       float* const out = pass_.out + row * pass_.ldo + head * head_dim_;
       for (size_t i = 0; i < head_dim_; i += hn::MaxLanes(d)) {
         const auto x = hn::Mul(hn::LoadU(d, state_.out + v * head_dim_ + i), inverse);
-        hn::StoreU(pass_.shape.round_bf16 ? to_bf16(d, x) : x, d, out + i);
+        hn::StoreU(pass_.shape.round_bf16 ? round_bf16(x) : x, d, out + i);
       }
     }
   }
@@ -286,8 +284,7 @@ void forward_unit(const ForwardPass& pass, const ForwardUnit& unit) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace keel::ops
+}  // namespace keel::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

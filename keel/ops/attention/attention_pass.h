@@ -7,11 +7,6 @@
 
 #include "keel/ops/attention/attention_plan.h"
 
-// Highway targets that attention does not use: SSSE3 adds nothing to SSE4, and vectors whose length
-// the compiler does not know (SVE, RVV) cannot lie in arrays; NEON serves such hosts.
-#define KEEL_ATTENTION_NO_TARGETS \
-  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-
 namespace keel::ops {
 
 struct ForwardPass {
