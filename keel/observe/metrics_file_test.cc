@@ -78,7 +78,7 @@ TEST(StepRecord, LengthsGiveMetricsAndAHistogramThatSurvives) {
   const auto back = parse_json_line(to_json_line(r));
   ASSERT_TRUE(back && back->histogram(metric::kResponseLength));
   EXPECT_EQ(*back->histogram(metric::kResponseLength), *r.histogram(metric::kResponseLength));
-  EXPECT_EQ(back->histogram(metric::kResponseLength)->counts.size(), 10);
+  EXPECT_EQ(back->histogram(metric::kResponseLength)->counts.size(), 11);
 }
 
 TEST(StepRecord, RefusesLinesThatAreNotRecords) {

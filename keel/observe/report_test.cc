@@ -185,8 +185,8 @@ TEST(Report, SummaryForScripts) {
   EXPECT_EQ(summary["steps"], 40);
   EXPECT_EQ(summary["exact"], true);
   EXPECT_NEAR(summary["metrics"][metric::kAccuracy]["last"].get<double>(), 0.9, 1e-12);
-  EXPECT_EQ(summary["headline"][3]["label"], "Validation sums/acc/mean@4");
-  EXPECT_EQ(summary["headline"][3]["best_step"], 40);
+  EXPECT_EQ(summary["headline"][2]["label"], "Validation sums/acc/mean@4");
+  EXPECT_EQ(summary["headline"][2]["best_step"], 40);
   EXPECT_EQ(summary["findings"].size(), 0);
   const auto markdown = report_markdown(summary);
   EXPECT_NE(markdown.find("# run1\n\n40 steps, sampling and training bit-exact\n"),

@@ -17,6 +17,36 @@ std::vector<double> sorted_numbers(std::span<const double> values) {
   return kept;
 }
 
+struct Moments {
+  Histogram of;
+  bool empty = true;
+};
+
+// Smallest, largest and sums of the finite values; no bins yet.
+Moments moments(std::span<const double> values) {
+  Moments m;
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    m.of.min = m.empty ? v : std::min(m.of.min, v);
+    m.of.max = m.empty ? v : std::max(m.of.max, v);
+    m.of.sum += v;
+    m.of.sum_squares += v * v;
+    m.empty = false;
+  }
+  return m;
+}
+
+// The stored edges decide, so that the counts agree with what is written down.
+void count_values(Histogram& h, std::span<const double> values) {
+  const auto bins = static_cast<int64_t>(h.edges.size()) - 1;
+  h.counts.assign(static_cast<size_t>(bins), 0);
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    const auto above = std::upper_bound(h.edges.begin(), h.edges.end(), v) - h.edges.begin();
+    ++h.counts[static_cast<size_t>(std::clamp<int64_t>(above - 1, 0, bins - 1))];
+  }
+}
+
 }  // namespace
 
 Summary summarize(std::span<const double> values) {
@@ -72,31 +102,29 @@ int64_t Histogram::count() const {
 
 Histogram make_histogram(std::span<const double> values, int num_bins) {
   KEEL_CHECK(num_bins >= 1, "num_bins {}", num_bins);
-  Histogram h;
-  bool first = true;
-  for (const double v : values) {
-    if (!std::isfinite(v)) continue;
-    h.min = first ? v : std::min(h.min, v);
-    h.max = first ? v : std::max(h.max, v);
-    h.sum += v;
-    h.sum_squares += v * v;
-    first = false;
-  }
-  if (first) return h;
-  const bool flat = h.min == h.max;
+  auto h = moments(values);
+  if (h.empty) return {};
+  const bool flat = h.of.min == h.of.max;
   const int bins = flat ? 1 : num_bins;
-  const double low = flat ? h.min - 0.5 : h.min;
-  const double width = flat ? 1 : (h.max - h.min) / bins;
-  for (int i = 0; i < bins; ++i) h.edges.push_back(low + width * i);
-  h.edges.push_back(flat ? low + 1 : h.max);
-  h.counts.assign(bins, 0);
-  for (const double v : values) {
-    if (!std::isfinite(v)) continue;
-    // The stored edges decide, so that the counts agree with what is written down.
-    const auto above = std::upper_bound(h.edges.begin(), h.edges.end(), v) - h.edges.begin();
-    ++h.counts[std::clamp<int64_t>(above - 1, 0, bins - 1)];
-  }
-  return h;
+  const double low = flat ? h.of.min - 0.5 : h.of.min;
+  const double width = flat ? 1 : (h.of.max - h.of.min) / bins;
+  for (int i = 0; i < bins; ++i) h.of.edges.push_back(low + width * i);
+  h.of.edges.push_back(flat ? low + 1 : h.of.max);
+  count_values(h.of, values);
+  return h.of;
+}
+
+Histogram make_integer_histogram(std::span<const double> values, int max_bins) {
+  KEEL_CHECK(max_bins >= 1, "max_bins {}", max_bins);
+  auto h = moments(values);
+  if (h.empty) return {};
+  const double low = std::floor(h.of.min + 0.5) - 0.5;
+  const double num_integers = std::floor(h.of.max + 0.5) + 0.5 - low;
+  const double width = std::ceil(num_integers / max_bins);
+  for (double edge = low; edge < low + num_integers; edge += width) h.of.edges.push_back(edge);
+  h.of.edges.push_back(h.of.edges.back() + width);
+  count_values(h.of, values);
+  return h.of;
 }
 
 }  // namespace keel

@@ -35,4 +35,8 @@ struct Histogram {
 // bin of width 1 around them. Infinite values are left out.
 Histogram make_histogram(std::span<const double> values, int num_bins);
 
+// For whole numbers such as lengths: edges lie between them (4.5, 5.5, ...), every bin holds
+// equally many of them, and there are at most max_bins bins.
+Histogram make_integer_histogram(std::span<const double> values, int max_bins);
+
 }  // namespace keel

@@ -47,5 +47,16 @@ TEST(Stats, HistogramOfEqualOrNoValues) {
   EXPECT_TRUE(make_histogram({}, 10).edges.empty());
 }
 
+TEST(Stats, IntegerBinsLieAroundTheNumbers) {
+  const auto h = make_integer_histogram(std::vector<double>{3, 5, 5, 6}, 30);
+  EXPECT_EQ(h.edges, (std::vector<double>{2.5, 3.5, 4.5, 5.5, 6.5}));
+  EXPECT_EQ(h.counts, (std::vector<int64_t>{1, 0, 2, 1}));
+  const auto wide = make_integer_histogram(std::vector<double>{1, 100, 32}, 10);
+  EXPECT_EQ(wide.edges.size(), 11);
+  EXPECT_EQ(wide.edges[1], 10.5);
+  EXPECT_EQ(wide.count(), 3);
+  EXPECT_EQ(make_integer_histogram(std::vector<double>{7, 7}, 5).counts.size(), 1);
+}
+
 }  // namespace
 }  // namespace keel

@@ -109,9 +109,7 @@ void StepRecord::set_lengths(const std::string& prefix, std::span<const double> 
   set(prefix + "/p10", p[0]);
   set(prefix + "/p50", p[1]);
   set(prefix + "/p90", p[2]);
-  const auto s = summarize(lengths_tokens);
-  const double range = std::min<double>(s.max - s.min, kMaxLengthBins);
-  set_histogram(prefix, make_histogram(lengths_tokens, std::max(1, static_cast<int>(range))));
+  set_histogram(prefix, make_integer_histogram(lengths_tokens, kMaxLengthBins));
 }
 
 void StepRecord::merge(const StepRecord& other) {

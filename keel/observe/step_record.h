@@ -34,8 +34,7 @@ class StepRecord {
   // <prefix>/mean, <prefix>/max, <prefix>/min; nothing for no values.
   void set_mean_max_min(const std::string& prefix, std::span<const double> values);
 
-  // <prefix>/mean, /max, /min, /p10, /p50, /p90 and the histogram <prefix>, with bins no finer than
-  // one token; nothing for no values.
+  // <prefix>/mean, /max, /min, /p10, /p50, /p90 and the histogram <prefix>; nothing for no values.
   void set_lengths(const std::string& prefix, std::span<const double> lengths_tokens);
 
   // Values of `other` are added to or replace those here.

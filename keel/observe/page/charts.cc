@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "keel/observe/console.h"
 #include "keel/observe/metric_names.h"
 #include "keel/observe/page/summary.h"
 
@@ -95,11 +96,14 @@ void add_length_histogram(OrderedJson& charts, const RunData& run) {
   const auto& h = *it->histogram(metric::kResponseLength);
   auto labels = OrderedJson::array();
   for (size_t i = 0; i < h.counts.size(); ++i) {
-    labels.push_back(short_number((h.edges[i] + h.edges[i + 1]) / 2));
+    // The whole numbers inside the bin.
+    const auto low = format_thousands(std::ceil(h.edges[i]));
+    const auto high = format_thousands(std::floor(h.edges[i + 1]));
+    labels.push_back(low == high ? low : low + "–" + high);
   }
   const auto title = "Response lengths of step " + std::to_string(it->step());
   charts.push_back({{"title", title},
-                    {"help", "Answers per length in tokens (middle of each bin)."},
+                    {"help", "Answers per length in tokens."},
                     {"kind", "bars"},
                     {"unit", "answers"},
                     {"labels", labels},
@@ -141,15 +145,12 @@ OrderedJson chart_data(const RunData& run) {
   auto steps = OrderedJson::array(), charts = OrderedJson::array();
   for (const auto* record : records) steps.push_back(record->step());
 
-  const bool penalised = std::any_of(records.begin(), records.end(), [](const StepRecord* r) {
-    return r->get(kScoreMean) != r->get(kRewardMean);
-  });
   ChartSpec reward = {
       "Reward",
       "Mean of the step's answers; the band spans lowest to highest.",
       "",
       {{"lowest", kRewardMin, "low"}, {"highest", kRewardMax, "high"}, {"mean", kRewardMean}}};
-  if (penalised) reward.curves.push_back({"score, mean", kScoreMean});
+  if (has_penalties(run)) reward.curves.push_back({"score, mean", kScoreMean});
   add_chart(charts, records, reward, "line");
   add_chart(charts, records, accuracy_chart(run), "line");
   add_chart(charts, records,

@@ -70,22 +70,29 @@ double total_seconds(const RunData& run) {
   return total;
 }
 
+bool is_validation_mean(const Headline& h) {
+  return h.metric.starts_with(metric::kValidationPrefix) &&
+         h.metric.find("/mean@") != h.metric.npos;
+}
+
 std::string render_cards(const RunData& run, const std::vector<Headline>& rows) {
   std::string out = "<section class=\"cards\">\n";
   out += card("Steps", run.records.empty() ? "0" : std::to_string(run.records.back().step()),
               format_duration(total_seconds(run)) + " of training");
-  const auto arrow = [&](const char* label, std::string_view prefix) {
-    const auto it = std::find_if(rows.begin(), rows.end(),
-                                 [&](const Headline& h) { return h.metric.starts_with(prefix); });
+  const auto arrow = [&](const char* label, const auto& wanted) {
+    const auto it = std::find_if(rows.begin(), rows.end(), wanted);
     if (it == rows.end()) return;
     const auto note =
         it->best ? fmt::format("best {} at step {}", short_number(*it->best), it->best_step) : "";
     out += card(label, short_number(it->first) + " → " + short_number(it->last), note);
   };
-  arrow("Validation", metric::kValidationPrefix);
-  arrow("Training accuracy", metric::kAccuracy);
-  arrow("Reward", metric::kRewardMean);
-  arrow("Tokens per second", metric::kThroughput);
+  const auto named = [](std::string_view name) {
+    return [name](const Headline& h) { return h.metric == name; };
+  };
+  arrow("Validation", is_validation_mean);
+  arrow("Training accuracy", named(metric::kAccuracy));
+  arrow("Reward", named(metric::kRewardMean));
+  arrow("Tokens per second", named(metric::kThroughput));
   if (const auto exact = is_exact(run)) {
     out += card("Sampling = training", *exact ? "bit-exact" : "not exact",
                 *exact ? "largest difference 0" : "see rollout against training");
@@ -139,7 +146,7 @@ std::string render_sample(const Sample& s, std::string_view kind) {
   const auto expected =
       s.expected.empty() ? "" : "expected " + escape_html(shorten(s.expected, kMaxExpectedBytes));
   return fmt::format(
-      "<div class=\"sample\"><div class=\"head\"><span class=\"badge {0}\">{0}</span> score "
+      "<div class=\"sample\"><div class=\"head\"><span class=\"badge {0}-score\">{0}</span> score "
       "<b>{1}</b> <span class=\"quiet\">{2}</span></div><pre class=\"prompt\">{3}</pre>"
       "<pre class=\"answer\">{4}</pre></div>\n",
       kind, short_number(s.score), expected, escape_html(shorten(s.input, kMaxPromptBytes)),
@@ -155,8 +162,10 @@ std::string render_samples(const RunData& run) {
         "<details{}><summary>Step {} <span class=\"quiet\">{} answers</span>"
         "</summary>\n<div class=\"samples\">\n",
         last ? " open" : "", set.step, set.num_rows);
-    for (const auto& s : set.best) out += render_sample(s, "best");
-    for (const auto& s : set.worst) out += render_sample(s, "worst");
+    // Where all scores are equal nothing is best or worst.
+    const bool equal = set.worst.empty() || set.best.front().score == set.worst.front().score;
+    for (const auto& s : set.best) out += render_sample(s, equal ? "sample" : "best");
+    for (const auto& s : set.worst) out += render_sample(s, equal ? "sample" : "worst");
     out += "</div></details>\n";
   }
   return out + "</section>\n";

@@ -16,6 +16,8 @@
     return String(Number(v.toPrecision(4)));
   }
 
+  const isBand = (s) => s.role === "low" || s.role === "high";
+
   function element(tag, className, text) {
     const e = document.createElement(tag);
     if (className) e.className = className;
@@ -32,7 +34,9 @@
 
   function dataset(chart, s, i, colorIndex) {
     const color = css("--c" + (colorIndex % 10));
-    const base = { label: s.label, data: s.values, borderColor: color, backgroundColor: color };
+    // A stage that did not run took no time.
+    const values = chart.kind === "stack" ? s.values.map((v) => v ?? 0) : s.values;
+    const base = { label: s.label, data: values, borderColor: color, backgroundColor: color };
     if (chart.kind === "bars") return Object.assign(base, { borderRadius: 3 });
     Object.assign(base, { borderWidth: 1.8, tension: 0, spanGaps: true, pointHitRadius: 8 });
     const few = s.values.filter((v) => v !== null).length < 3;
@@ -42,7 +46,7 @@
       return Object.assign(base, {
         fill: below, backgroundColor: clear(color, 0.75), borderWidth: 0 });
     }
-    if (s.role === "low" || s.role === "high") {
+    if (isBand(s)) {
       Object.assign(base, { borderWidth: 0.5, borderColor: clear(color, 0.35) });
       base.backgroundColor = clear(color, 0.15);
       base.fill = s.role === "high" && i > 0 ? "-1" : false;
@@ -53,31 +57,33 @@
   function datasets(chart) {
     let next = 0;
     // A band shares the first colour with the curve inside it.
-    return chart.series.map((s, i) => {
-      const band = s.role === "low" || s.role === "high";
-      return dataset(chart, s, i, band ? 0 : next++);
-    });
+    return chart.series.map((s, i) => dataset(chart, s, i, isBand(s) ? 0 : next++));
   }
 
   function options(chart) {
     const stacked = chart.kind === "stack";
+    const negative = chart.series.some((s) => s.values.some((v) => v < 0));
     const grid = { color: css("--line") };
     const ticks = { color: css("--quiet"), maxRotation: 0, autoSkipPadding: 14 };
-    const several = chart.series.length > 1;
+    const several = chart.series.filter((s) => !isBand(s)).length > 1;
     return {
       responsive: true, maintainAspectRatio: false, animation: false, normalized: true,
       interaction: { mode: "index", intersect: false },
       scales: {
         x: { grid: { display: false }, ticks: ticks },
         y: {
-          stacked: stacked, grid: grid, beginAtZero: stacked || chart.kind === "bars",
+          stacked: stacked, grid: grid, min: negative ? undefined : 0,
           ticks: Object.assign({}, ticks, { maxTicksLimit: 6, callback: (v) => number(v) }),
         },
       },
       plugins: {
         legend: {
           display: several,
-          labels: { color: css("--quiet"), boxWidth: 10, boxHeight: 10, font: { size: 11 } },
+          labels: {
+            color: css("--quiet"), boxWidth: 10, boxHeight: 10, font: { size: 11 },
+            // The chart's help line explains the band.
+            filter: (item) => !isBand(chart.series[item.datasetIndex]),
+          },
         },
         tooltip: {
           callbacks: {

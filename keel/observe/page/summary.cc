@@ -82,6 +82,7 @@ std::vector<Headline> headlines(const RunData& run) {
     if (auto h = headline(run, label, name, better)) out.push_back(std::move(*h));
   };
   for (const auto& w : kWatched) {
+    if (std::string_view(w.metric) == metric::kScoreMean && !has_penalties(run)) continue;
     add(w.label, w.metric, w.better);
     // Validation stands beside the accuracy of the training prompts.
     if (std::string_view(w.metric) != metric::kAccuracy) continue;
@@ -91,6 +92,12 @@ std::vector<Headline> headlines(const RunData& run) {
     }
   }
   return out;
+}
+
+bool has_penalties(const RunData& run) {
+  return std::any_of(run.records.begin(), run.records.end(), [](const StepRecord& r) {
+    return r.get(metric::kScoreMean) != r.get(metric::kRewardMean);
+  });
 }
 
 std::optional<bool> is_exact(const RunData& run) {

@@ -22,6 +22,9 @@ struct Headline {
 // Of the metrics that the run has, validation included.
 std::vector<Headline> headlines(const RunData& run);
 
+// Whether the reward trained on is not simply the score.
+bool has_penalties(const RunData& run);
+
 // nullopt: not measured. true: the largest rollout/train difference of the whole run is 0.
 std::optional<bool> is_exact(const RunData& run);
 
