@@ -1,0 +1,38 @@
+// Chat templates: the part of Jinja that Hugging Face models use, with the switches and extensions
+// of transformers (trim_blocks, lstrip_blocks, break/continue, generation blocks, tojson,
+// raise_exception, strftime_now). What it lacks (inheritance, include, call blocks, user-defined
+// extensions) is an error when the template is parsed, not silence.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "keel/base/json.h"
+
+namespace keel {
+
+// Immutable; render may be called from any thread.
+class ChatTemplate {
+ public:
+  // Throws Error(kInvalid) with the line of a syntax error; `where` names the template.
+  explicit ChatTemplate(const std::string& source, std::string where = "chat template");
+  ~ChatTemplate();
+
+  // Variables that the template sees: messages, tools (none unless a list), documents (none),
+  // add_generation_prompt (false unless in kwargs), the special tokens (bos_token, ...) and kwargs.
+  // Throws Error(kInvalid) where Jinja would raise, for raise_exception, and when the template
+  // recurses too deeply, runs too long or writes too much.
+  std::string render(const OrderedJson& messages, const OrderedJson& tools,
+                     const OrderedJson& kwargs,
+                     const std::map<std::string, std::string>& special_tokens) const;
+
+  // Renders with exactly these variables (an object).
+  std::string render(const OrderedJson& variables) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace keel
