@@ -1,7 +1,8 @@
 // Chat templates: the part of Jinja that Hugging Face models use, with the switches and extensions
 // of transformers (trim_blocks, lstrip_blocks, break/continue, generation blocks, tojson,
 // raise_exception, strftime_now). What it lacks (inheritance, include, call blocks, user-defined
-// extensions) is an error when the template is parsed, not silence.
+// extensions) is an error when the template is parsed, not silence. `safe` changes nothing, as
+// there is no escaping.
 #pragma once
 
 #include <map>
@@ -19,12 +20,13 @@ class ChatTemplate {
   explicit ChatTemplate(const std::string& source, std::string where = "chat template");
   ~ChatTemplate();
 
-  // Variables that the template sees: messages, tools (none unless a list), documents (none),
-  // add_generation_prompt (false unless in kwargs), the special tokens (bos_token, ...) and kwargs.
+  // Variables that the template sees: messages, tools (null or a list), documents (none),
+  // add_generation_prompt, the special tokens (bos_token, ...) and kwargs (null or an object; they
+  // win).
   // Throws Error(kInvalid) where Jinja would raise, for raise_exception, and when the template
   // recurses too deeply, runs too long or writes too much.
   std::string render(const OrderedJson& messages, const OrderedJson& tools,
-                     const OrderedJson& kwargs,
+                     bool add_generation_prompt, const OrderedJson& kwargs,
                      const std::map<std::string, std::string>& special_tokens) const;
 
   // Renders with exactly these variables (an object).

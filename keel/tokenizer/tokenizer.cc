@@ -1,10 +1,22 @@
 #include "keel/tokenizer/tokenizer.h"
 
+#include <algorithm>
+
 #include "keel/tokenizer/pipeline/tokenizer_impl.h"
 #include "keel/tokenizer/pipeline/unicode.h"
 
 namespace keel {
 namespace {
+
+// Copying and printing JSON is recursive; rows that are deeper than this are refused first.
+constexpr int kMaxRowDepth = 300;
+
+bool deeper_than(const OrderedJson& json, int limit) {
+  if (!json.is_structured()) return false;
+  return limit == 0 || std::any_of(json.begin(), json.end(), [&](const OrderedJson& item) {
+           return deeper_than(item, limit - 1);
+         });
+}
 
 // The code points that the bytes of `part` lie in; `next` counts on through the text.
 std::vector<Span> spans_of(std::string_view part, uint32_t& next) {
@@ -147,14 +159,10 @@ const ChatTemplate& Tokenizer::chat_template(bool with_tools) const {
 
 std::string Tokenizer::apply_chat_template(const OrderedJson& messages,
                                            const ChatOptions& options) const {
-  OrderedJson kwargs = options.kwargs.is_null() ? OrderedJson::object() : options.kwargs;
-  KEEL_REQUIRE(kwargs.is_object(), "[chat template] expected kwargs to be an object, got {}",
-               kwargs.type_name());
-  if (!kwargs.contains("add_generation_prompt")) {
-    kwargs["add_generation_prompt"] = options.add_generation_prompt;
-  }
   const bool with_tools = options.tools.is_array() && !options.tools.empty();
-  return chat_template(with_tools).render(messages, options.tools, kwargs, impl_->special_names);
+  return chat_template(with_tools)
+      .render(messages, options.tools, options.add_generation_prompt, options.kwargs,
+              impl_->special_names);
 }
 
 struct IncrementalDecoder::State {
@@ -253,6 +261,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 
 OrderedJson run_tokenize_case(const Tokenizer& tokenizer, const OrderedJson& row) {
   KEEL_REQUIRE(row.is_object(), "[tokenize] expected an object, got {}", row.type_name());
+  KEEL_REQUIRE(!deeper_than(row, kMaxRowDepth), "[tokenize] expected a row of at most {} levels",
+               kMaxRowDepth);
   if (row.contains("messages")) {
     ChatOptions options;
     options.tools = row.value("tools", OrderedJson());

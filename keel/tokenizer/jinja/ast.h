@@ -46,9 +46,10 @@ struct NameExpr : Expr {
 };
 
 struct ListExpr : Expr {
-  using Expr::Expr;
+  explicit ListExpr(int l, bool is_tuple = false) : Expr(l), tuple(is_tuple) {}
   Value eval(Context& ctx) const override;
   std::vector<ExprPtr> items;
+  bool tuple;
 };
 
 struct DictExpr : Expr {

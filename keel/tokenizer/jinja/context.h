@@ -42,7 +42,6 @@ class Context {
   std::string output;
   std::string* out;  // where text goes: `output`, or the buffer of a macro or block
   int line = 1;      // of what runs, for messages
-  int loop_nesting = 0;
 
   void write(std::string_view text) {
     budget.bytes(text.size());

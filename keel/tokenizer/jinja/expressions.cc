@@ -187,8 +187,8 @@ Value loop_attribute(const Loop& loop, const std::string& name, const Undefined&
   if (name == "length") return n;
   if (name == "revindex") return n - i;
   if (name == "revindex0") return n - i - 1;
-  if (name == "depth") return int64_t{loop.nesting};
-  if (name == "depth0") return int64_t{loop.nesting - 1};
+  if (name == "depth") return int64_t{1};  // only recursive loops go deeper
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem") return i > 0 ? loop.items.items()[loop.index - 1] : Value(missing);
   if (name == "nextitem") return i + 1 < n ? loop.items.items()[loop.index + 1] : Value(missing);
   return missing;
@@ -236,7 +236,7 @@ Value ListExpr::eval(Context& ctx) const {
   const Context::Depth guard(ctx);
   Values out;
   for (const auto& e : items) out.push_back(e->eval(ctx));
-  return Value::list(std::move(out));
+  return Value::list(std::move(out), tuple);
 }
 
 Value DictExpr::eval(Context& ctx) const {

@@ -19,6 +19,26 @@ Value text_filter(const Value& v, const Arguments&, Context& ctx) {
   return F(to_text(v, ctx.budget));
 }
 
+// Jinja's filter, unlike Python's method, begins words only after blanks and opening signs.
+std::string title_words(const std::string& s) {
+  std::string out, word;
+  const auto flush = [&] {
+    out += capitalize(word);
+    word.clear();
+  };
+  for (size_t i = 0; i < s.size();) {
+    const size_t n = unicode::decode(s.data() + i).num_bytes;
+    const std::string c = s.substr(i, n);
+    i += n;
+    const bool breaks = std::string_view("-({[<").find(c) != std::string_view::npos ||
+                        strip(c, nullptr, Side::kBoth).empty();
+    word += c;
+    if (breaks) flush();
+  }
+  flush();
+  return out;
+}
+
 // "a.b.0" or 0: one step after the other.
 Value walk(const Value& from, const Value& path, Context& ctx) {
   if (!path.is_string()) return ctx.item(from, path);
@@ -195,6 +215,8 @@ Value round(const Value& v, const Arguments& args, Context&) {
   KEEL_REQUIRE(v.is_number(), "[chat template] expected a number for round, got {}", v.type_name());
   const auto precision = std::clamp<int64_t>(args.get_int(0, "precision", "round", 0), -300, 300);
   const Value method = args.get_or(1, "method", "common");
+  const bool common = !method.is_string() || (method.str() != "ceil" && method.str() != "floor");
+  if (common && v.is_integral() && precision >= 0) return v.as_int();
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = v.as_double() * scale;
   if (method.is_string() && method.str() == "ceil") return std::ceil(scaled) / scale;
@@ -332,7 +354,10 @@ Value wordcount(const Value& v, const Arguments&, Context& ctx) {
 }
 
 Value attribute(const Value& v, const Arguments& args, Context& ctx) {
-  return ctx.attribute(v, args.need_string(0, "name", "attr"));
+  const std::string& name = args.need_string(0, "name", "attr");
+  // Unlike `v.name`, this does not look at items.
+  if (v.is_dict()) return Undefined{"'dict object' has no attribute '" + name + "'"};
+  return ctx.attribute(v, name);
 }
 
 Arguments tail(const Arguments& args, size_t from) {
@@ -392,7 +417,7 @@ const std::unordered_map<std::string, Filter>& filters() {
       {"join", join},
       {"upper", text_filter<upper>},
       {"lower", text_filter<lower>},
-      {"title", text_filter<title>},
+      {"title", text_filter<title_words>},
       {"capitalize", text_filter<capitalize>},
       {"default", default_value},
       {"d", default_value},

@@ -59,7 +59,6 @@ Value Context::call_macro(const MacroNode& macro, const Arguments& args) {
   }
   std::string text;
   ScopeGuard inner(*this, &root, &text);
-  const int old_nesting = std::exchange(loop_nesting, 0);
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const auto& [name, fallback] = macro.parameters[i];
     if (const Value* given = args.get(i, name)) {
@@ -70,7 +69,6 @@ Value Context::call_macro(const MacroNode& macro, const Arguments& args) {
     }
   }
   run(macro.body);
-  loop_nesting = old_nesting;
   return text;
 }
 
@@ -135,14 +133,12 @@ Flow ForStmt::exec(Context& ctx) const {
   const Value list = Value::list(std::move(items));
   ScopeGuard inner(ctx, ctx.scope);
   Flow flow = Flow::kNext;
-  ++ctx.loop_nesting;
   for (size_t i = 0; i < list.items().size() && flow != Flow::kBreak; ++i) {
     inner.scope().variables.clear();
-    inner.scope().set("loop", std::make_shared<const Loop>(Loop{list, i, ctx.loop_nesting}));
+    inner.scope().set("loop", std::make_shared<const Loop>(Loop{list, i}));
     bind(ctx, targets, list.items()[i]);
     flow = ctx.run(body);
   }
-  --ctx.loop_nesting;
   return Flow::kNext;
 }
 

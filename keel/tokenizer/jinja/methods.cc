@@ -64,7 +64,7 @@ std::vector<std::string> split_words(const std::string& s, int64_t limit) {
   std::string rest = strip(s, nullptr, Side::kLeft);
   while (!rest.empty()) {
     if (limit-- == 0) {
-      parts.push_back(strip(rest, nullptr, Side::kRight));
+      parts.push_back(rest);
       break;
     }
     size_t end = 0;
@@ -263,7 +263,7 @@ bool dict_method(const Value& dict, const std::string& name, const Arguments& ar
     for (const auto& [key, value] : dict.pairs()) {
       ctx.budget.step();
       if (name == "items") {
-        items.push_back(Value::list({key, value}));
+        items.push_back(Value::list({key, value}, true));
       } else {
         items.push_back(name == "keys" ? key : value);
       }

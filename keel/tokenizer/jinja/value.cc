@@ -49,11 +49,11 @@ Value json_value(const OrderedJson& json, int depth) {
 
 }  // namespace
 
-Value Value::list(Values items) {
+Value Value::list(Values items, bool tuple) {
   int depth = 0;
   for (const Value& v : items) depth = std::max(depth, v.depth());
   Value out;
-  out.data_ = std::make_shared<const List>(List{std::move(items), checked_depth(depth + 1)});
+  out.data_ = std::make_shared<const List>(List{std::move(items), checked_depth(depth + 1), tuple});
   return out;
 }
 
@@ -81,6 +81,10 @@ bool Value::truthy() const {
   return true;
 }
 
+bool Value::is_tuple() const {
+  return is_list() && std::get<std::shared_ptr<const List>>(data_)->tuple;
+}
+
 const char* Value::type_name() const {
   if (is_undefined()) return "Undefined";
   if (is_none()) return "NoneType";
@@ -88,7 +92,7 @@ const char* Value::type_name() const {
   if (is_int()) return "int";
   if (is_float()) return "float";
   if (is_string()) return "str";
-  if (is_list()) return "list";
+  if (is_list()) return is_tuple() ? "tuple" : "list";
   if (is_dict()) return "dict";
   if (is_loop()) return "LoopContext";
   if (as_namespace()) return "Namespace";
@@ -119,6 +123,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_list() && b.is_list()) {
+    if (a.is_tuple() != b.is_tuple()) return false;
     return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
                       [&](const Value& x, const Value& y) { return equal(x, y, budget); });
   }

@@ -20,8 +20,8 @@ struct MacroNode;
 // What one rendering may use up. Every loop over values or bytes pays here, so a template cannot
 // hang the process or fill its memory.
 struct Budget {
-  int64_t steps_left = 50'000'000;
-  int64_t bytes_left = 1ll << 30;
+  int64_t steps_left = 20'000'000;
+  int64_t bytes_left = 512ll << 20;
 
   void step(int64_t n = 1) {
     steps_left -= n;
@@ -29,7 +29,7 @@ struct Budget {
   }
   void bytes(size_t n) {
     bytes_left -= static_cast<int64_t>(n);
-    KEEL_REQUIRE(bytes_left >= 0, "[chat template] expected less text than 1 GiB; is it a loop?");
+    KEEL_REQUIRE(bytes_left >= 0, "[chat template] expected less text than 512 MiB; is it a loop?");
   }
 };
 
@@ -60,7 +60,8 @@ class Value {
   Value(std::shared_ptr<const Loop> l) : data_(std::move(l)) {}
 
   // Throw Error(kInvalid) if the nesting is deeper than kMaxDepth.
-  static Value list(std::vector<Value> items);
+  // tuple: it prints with round brackets and does not equal a list.
+  static Value list(std::vector<Value> items, bool tuple = false);
   static Value dict(std::vector<std::pair<Value, Value>> items);
   static Value from_json(const OrderedJson& json);
 
@@ -95,6 +96,7 @@ class Value {
   bool is_integral() const { return is_bool() || is_int(); }
 
   bool truthy() const;
+  bool is_tuple() const;
   const char* type_name() const;  // Python's
   int depth() const;
   // The value for `key`, or null. A dict only.
@@ -125,6 +127,7 @@ using Pairs = std::vector<std::pair<Value, Value>>;
 struct List {
   Values items;
   int depth;
+  bool tuple;
 };
 
 struct Dict {
@@ -136,7 +139,6 @@ struct Dict {
 struct Loop {
   Value items;  // a list
   size_t index = 0;
-  int nesting = 1;
 };
 
 struct Namespace {

@@ -223,7 +223,11 @@ std::string to_repr(const Value& value, Budget& budget) {
     out = string_repr(value.str());
   } else if (value.is_list()) {
     for (const Value& v : value.items()) out += (out.empty() ? "" : ", ") + to_repr(v, budget);
-    out = "[" + out + "]";
+    if (value.is_tuple()) {
+      out = value.items().size() == 1 ? "(" + out + ",)" : "(" + out + ")";
+    } else {
+      out = "[" + out + "]";
+    }
   } else if (value.is_dict()) {
     for (const auto& [k, v] : value.pairs()) {
       out += (out.empty() ? "" : ", ") + to_repr(k, budget) + ": " + to_repr(v, budget);
