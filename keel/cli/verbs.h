@@ -32,6 +32,7 @@ Action define_train(CLI::App& app);
 Action define_rollout(CLI::App& app);
 Action define_eval(CLI::App& app);
 Action define_report(CLI::App& app);
+Action define_export(CLI::App& app);
 Action define_convert(CLI::App& app);
 Action define_check(CLI::App& app);
 Action define_config(CLI::App& app);

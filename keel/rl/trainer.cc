@@ -88,7 +88,6 @@ class Trainer {
   std::shared_ptr<const Tokenizer> tokenizer_;
   PromptSet train_, val_;
   std::unique_ptr<Scorer> scorer_;
-  std::unique_ptr<ModelDir> model_dir_;
   std::unique_ptr<model::Model> model_, reference_;
   std::unique_ptr<train::AdamW> optimizer_;
   std::unique_ptr<Generator> generator_;
@@ -136,24 +135,24 @@ void Trainer::load() {
                "[data.train_batch_size] expected at most the {} rows of the data, got {}; try a "
                "smaller batch",
                train_.prompts.size(), config_.data.train_batch_size);
-  model_dir_ = std::make_unique<ModelDir>(path);
-  for (const auto& w : model_dir_->warnings()) spdlog::warn("{}", w.line());
+  const ModelDir dir(path);  // unmapped at the end: the weights live in packed form from then on
+  for (const auto& w : dir.warnings()) spdlog::warn("{}", w.line());
   const int64_t longest = config_.data.max_prompt_length + config_.rollout.max_new_tokens;
-  KEEL_REQUIRE(longest <= model_dir_->spec().max_positions,
+  KEEL_REQUIRE(longest <= dir.spec().max_positions,
                "[rollout.max_new_tokens] expected prompt and answer within the model's {} "
                "positions, got {} + {}",
-               model_dir_->spec().max_positions, config_.data.max_prompt_length,
+               dir.spec().max_positions, config_.data.max_prompt_length,
                config_.rollout.max_new_tokens);
   files_ = std::make_unique<RunFiles>(folder_, group_->rank(), config_.trainer, hooks_.config_yaml);
   scorer_ = std::make_unique<Scorer>(config_.reward, folder_ + "/reward_output.txt");
   scorer_->check(train_.data);
   scorer_->check(val_.data);
 
-  model_ = model::load_model(*model_dir_, compute_type(config_.model.dtype));
+  model_ = model::load_model(dir, compute_type(config_.model.dtype));
   model_->reserve_positions(longest);
   model_->make_trainable();
   if (config_.actor.use_kl_loss || config_.algorithm.use_kl_in_reward) {
-    reference_ = model::load_model(*model_dir_, model_->dtype());
+    reference_ = model::load_model(dir, model_->dtype());
     reference_->reserve_positions(longest);
   }
   optimizer_ = std::make_unique<train::AdamW>(model_->parameters(), adam_config(config_.optim));
