@@ -25,6 +25,11 @@ std::span<const Verb> verbs() {
       {"convert", "Set-up", "GGUF file to Hugging Face folder",
        "keel convert FILE.gguf FOLDER [--dtype f32|bf16|f16]",
        "keel convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2", define_convert},
+      {"init", "Set-up", "a model with random weights, to train from scratch",
+       "keel init CONFIG.json FOLDER [--tokenizer DIR] [--seed N]",
+       "keel init recipes/tiny_moe_config.json models/tiny_moe --tokenizer "
+       "tests/golden/tokenizers/qwen",
+       define_init},
       {"check", "Set-up", "look for faults in data files and model folders",
        "keel check [--data F ... --task T] [--model DIR]",
        "keel check --model tests/golden/models/llama3", define_check},

@@ -34,6 +34,7 @@ Action define_eval(CLI::App& app);
 Action define_report(CLI::App& app);
 Action define_export(CLI::App& app);
 Action define_convert(CLI::App& app);
+Action define_init(CLI::App& app);
 Action define_check(CLI::App& app);
 Action define_config(CLI::App& app);
 Action define_tokenize(CLI::App& app);
