@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "keel/ops/swiglu/swiglu_cpu.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target, which includes this file once for each target.
-#include "keel/ops/simd_math-inl.h"
+#include "keel/ops/row_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::ops::HWY_NAMESPACE {
