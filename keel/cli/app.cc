@@ -29,6 +29,18 @@ bool is_resource_failure(const std::exception& e) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// CLI11 knows nothing of the [key=value ...] that verbs take.
+class VerbFormatter : public CLI::Formatter {
+ public:
+  explicit VerbFormatter(const char* usage) : usage_(usage) {}
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return std::string("Usage: ") + usage_ + "\n";
+  }
+
+ private:
+  const char* usage_;
+};
+
 const Verb& find_verb(const std::string& name) {
   std::vector<std::string> names;
   for (const Verb& v : verbs()) {
@@ -41,9 +53,10 @@ const Verb& find_verb(const std::string& name) {
 }
 
 void define_program(CLI::App& app, std::string& log_level) {
+  app.name("keel");
   app.description("Keel post-trains language models with reinforcement learning.");
   app.footer("'keel VERB --help' shows a verb's options and an example.");
-  app.set_version_flag("--version", std::string("keel ") + KEEL_VERSION);
+  app.set_version_flag("--version", std::string("keel ") + KEEL_VERSION, "show the version");
   app.set_help_flag("-h,--help", "show this help");
   app.add_option("--log-level", log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
@@ -66,7 +79,8 @@ int run_parsed(int argc, const char* const* argv) {
   std::vector<std::pair<CLI::App*, Action>> actions;
   for (const Verb& verb : verbs()) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.help)->group(verb.group);
-    sub->footer(std::string("Usage:   ") + verb.usage + "\nExample: " + verb.example);
+    sub->formatter(std::make_shared<VerbFormatter>(verb.usage));
+    sub->footer(std::string("Example: ") + verb.example);
     actions.emplace_back(sub, verb.define(*sub));
   }
   try {
@@ -79,7 +93,8 @@ int run_parsed(int argc, const char* const* argv) {
     throw_invalid("[{}] expected options as in '{} --help', got: {}", verb, verb,
                   first_line(e.what()));
   }
-  init_log(log_level);
+  static const bool once = (init_log(log_level), true);  // tests run the program several times
+  static_cast<void>(once);
   for (const auto& [sub, action] : actions) {
     if (sub->parsed()) return action();
   }

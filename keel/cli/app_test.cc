@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <set>
 #include <system_error>
 
 #include "keel/base/error.h"
@@ -52,6 +55,7 @@ TEST(App, HelpListsEveryVerbAndEachHasAnExample) {
     EXPECT_NE(top.out.find(v.help), std::string::npos) << v.name;
     const Output help = run({v.name, "--help"});
     EXPECT_EQ(help.code, 0);
+    EXPECT_NE(help.out.find(std::string("Usage: ") + v.usage), std::string::npos) << help.out;
     EXPECT_NE(help.out.find(v.example), std::string::npos) << v.name;
     EXPECT_TRUE(std::string(v.example).starts_with(std::string("keel ") + v.name)) << v.name;
   }
@@ -95,7 +99,8 @@ TEST(Config, ShowsOptionsWithOrigin) {
   const Output json = run({"config", "rollout.n=16", "--json"});
   EXPECT_EQ(json.code, 0) << json.err;
   bool found = false;
-  for (const Json& o : Json::parse(json.out)["options"]) {
+  const Json parsed = Json::parse(json.out);
+  for (const Json& o : parsed["options"]) {
     if (o["key"] != "rollout.n") continue;
     found = true;
     EXPECT_EQ(o["value"], "16");

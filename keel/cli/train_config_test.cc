@@ -29,7 +29,7 @@ struct InSourceFolder {
 
 ConfigReport load(std::vector<std::string> overrides, const std::string& yaml = kGood) {
   InSourceFolder in;
-  rl::TrainConfig config;
+  TrainConfig config;
   return load_config(config, {"t.yaml", yaml, std::move(overrides)});
 }
 
@@ -60,7 +60,7 @@ TEST(TrainConfig, RulesOverSeveralFields) {
       {{"actor.clip_ratio_high=-0.2"}, "out_of_range", "actor.clip_ratio_high", true},
       {{"actor.clip_ratio_c=1"}, "out_of_range", "actor.clip_ratio_c", true},
       {{"actor.loss_agg_mode=token_mean"}, "bad_value", "actor.loss_agg_mode", true, "token-mean"},
-      {{"actor.loss=gspo", "actor.loss_agg_mode=token-mean"},
+      {{"actor.loss=gspo", "actor.loss_agg_mode=seq-mean-token-sum"},
        "conflict",
        "actor.loss_agg_mode",
        false},
@@ -149,7 +149,7 @@ TEST(TrainConfig, RulesOverSeveralFields) {
 }
 
 TEST(TrainConfig, SeedsFallBackToTheRun) {
-  rl::TrainConfig c;
+  TrainConfig c;
   InSourceFolder in;
   load_config(c, {"t", kGood, {"trainer.seed=7", "data.seed=3"}});
   EXPECT_EQ(c.data_seed(), 3u);
@@ -159,7 +159,7 @@ TEST(TrainConfig, SeedsFallBackToTheRun) {
 
 TEST(TrainConfig, DumpReadsBack) {
   InSourceFolder in;
-  rl::TrainConfig c, d;
+  TrainConfig c, d;
   load_config(c,
               {"t", kGood, {"rollout.stop=['\n','#']", "optim.lr=3e-7", "trainer.name=\"a b\""}});
   EXPECT_EQ(load_config(d, {"d", dump_yaml(config_fields(c)), {}}).findings.text(), "");
@@ -172,7 +172,7 @@ TEST(TrainConfig, OptionListIsCheckedIn) {
   std::ifstream in(std::string(KEEL_SOURCE_DIR) + "/keel/cli/options_list.txt");
   std::stringstream want;
   want << in.rdbuf();
-  rl::TrainConfig config;
+  TrainConfig config;
   std::string got;
   for (const ConfigOption& o : config_options(config)) {
     got += fmt::format("{} = {} # {}; {}\n", o.path, o.fallback, o.help, o.type);
@@ -181,7 +181,7 @@ TEST(TrainConfig, OptionListIsCheckedIn) {
 }
 
 TEST(TrainConfig, EveryOptionHasHelpAndCanBeSet) {
-  rl::TrainConfig config;
+  TrainConfig config;
   const ConfigFields fields = config_fields(config);
   for (const ConfigField& f : fields.fields()) {
     EXPECT_GE(f.help.size(), 8u) << f.path;
