@@ -29,7 +29,7 @@ struct InSourceFolder {
 
 ConfigReport load(std::vector<std::string> overrides, const std::string& yaml = kGood) {
   InSourceFolder in;
-  TrainConfig config;
+  rl::TrainConfig config;
   return load_config(config, {"t.yaml", yaml, std::move(overrides)});
 }
 
@@ -149,7 +149,7 @@ TEST(TrainConfig, RulesOverSeveralFields) {
 }
 
 TEST(TrainConfig, SeedsFallBackToTheRun) {
-  TrainConfig c;
+  rl::TrainConfig c;
   InSourceFolder in;
   load_config(c, {"t", kGood, {"trainer.seed=7", "data.seed=3"}});
   EXPECT_EQ(c.data_seed(), 3u);
@@ -159,7 +159,7 @@ TEST(TrainConfig, SeedsFallBackToTheRun) {
 
 TEST(TrainConfig, DumpReadsBack) {
   InSourceFolder in;
-  TrainConfig c, d;
+  rl::TrainConfig c, d;
   load_config(c,
               {"t", kGood, {"rollout.stop=['\n','#']", "optim.lr=3e-7", "trainer.name=\"a b\""}});
   EXPECT_EQ(load_config(d, {"d", dump_yaml(config_fields(c)), {}}).findings.text(), "");
@@ -172,7 +172,7 @@ TEST(TrainConfig, OptionListIsCheckedIn) {
   std::ifstream in(std::string(KEEL_SOURCE_DIR) + "/keel/cli/options_list.txt");
   std::stringstream want;
   want << in.rdbuf();
-  TrainConfig config;
+  rl::TrainConfig config;
   std::string got;
   for (const ConfigOption& o : config_options(config)) {
     got += fmt::format("{} = {} # {}; {}\n", o.path, o.fallback, o.help, o.type);
@@ -181,7 +181,7 @@ TEST(TrainConfig, OptionListIsCheckedIn) {
 }
 
 TEST(TrainConfig, EveryOptionHasHelpAndCanBeSet) {
-  TrainConfig config;
+  rl::TrainConfig config;
   const ConfigFields fields = config_fields(config);
   for (const ConfigField& f : fields.fields()) {
     EXPECT_GE(f.help.size(), 8u) << f.path;

@@ -19,9 +19,15 @@ void ModelSection::validate(ConfigChecks& check) const {
   try {
     resolve_model(path);
   } catch (const Error&) {
-    // A name like org/name may be in the cache only: require_file's nearest-name hint helps with
-    // folders.
-    check.require_file("path", path);
+    const auto slash = path.find('/');
+    const bool hub_name = slash != std::string::npos && slash == path.rfind('/') && slash > 0 &&
+                          !std::filesystem::exists(path.substr(0, slash));
+    if (hub_name) {
+      check.error("missing_file", {"path"}, "a folder, or a model in the local Hugging Face cache",
+                  path + ", which is neither", "'huggingface-cli download " + path + "'");
+    } else {
+      check.require_file("path", path);
+    }
   }
 }
 
@@ -60,7 +66,7 @@ void RolloutSection::validate(ConfigChecks& check) const {
 }
 
 void AlgorithmSection::validate(ConfigChecks& check) const {
-  if (check.given("norm_adv_by_std") && adv_estimator != AdvantageEstimator::kGrpo) {
+  if (!norm_adv_by_std && adv_estimator != AdvantageEstimator::kGrpo) {
     check.warn("conflict", {"norm_adv_by_std", "adv_estimator"}, "this key with grpo only",
                "it with " + enum_name(adv_estimator), "removing it");
   }
@@ -75,11 +81,13 @@ void ActorSection::validate(ConfigChecks& check) const {
     check.warn("suspicious_value", {"kl_loss_coef", "use_kl_loss"}, "a weight above 0", "0",
                "actor.use_kl_loss=false, which saves the reference model");
   }
-  if (check.given("kl_loss_coef") && kl_loss_coef > 0 && !use_kl_loss) {
+  // Compared with the defaults: a dumped configuration sets every key.
+  const ActorSection fresh;
+  if (kl_loss_coef != fresh.kl_loss_coef && kl_loss_coef > 0 && !use_kl_loss) {
     check.warn("conflict", {"use_kl_loss", "kl_loss_coef"}, "true, because kl_loss_coef is set",
                "false (the weight has no effect)", "actor.use_kl_loss=true");
   }
-  if (loss == PolicyLoss::kGspo && check.given("loss_agg_mode") &&
+  if (loss == PolicyLoss::kGspo && loss_agg_mode != fresh.loss_agg_mode &&
       loss_agg_mode != LossAggregation::kSeqMeanTokenMean) {
     check.warn("conflict", {"loss_agg_mode", "loss"}, "seq-mean-token-mean, which gspo always uses",
                enum_name(loss_agg_mode), "removing it");
