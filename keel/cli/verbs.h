@@ -33,6 +33,7 @@ Action define_rollout(CLI::App& app);
 Action define_eval(CLI::App& app);
 Action define_report(CLI::App& app);
 Action define_export(CLI::App& app);
+Action define_bench(CLI::App& app);
 Action define_convert(CLI::App& app);
 Action define_init(CLI::App& app);
 Action define_check(CLI::App& app);

@@ -164,9 +164,22 @@ void Trainer::load() {
 }
 
 void Trainer::resume() {
-  const std::string root = folder_ + "/checkpoints";
-  const auto steps = train::list_checkpoints(root);
-  if (config_.trainer.resume == "never" || steps.empty()) {
+  std::string root = folder_ + "/checkpoints";
+  auto steps = train::list_checkpoints(root);
+  if (config_.trainer.resume == "never") steps.clear();
+  if (steps.empty() && config_.trainer.resume != "auto" && config_.trainer.resume != "never") {
+    // A checkpoint of another run starts this one; its own checkpoints win once there are some.
+    const fs::path folder = fs::path(config_.trainer.resume).lexically_normal();
+    root = (folder.has_filename() ? folder : folder.parent_path()).parent_path().string();
+    steps = train::list_checkpoints(root);
+    std::erase_if(
+        steps, [&](int64_t s) { return !fs::equivalent(train::checkpoint_dir(root, s), folder); });
+    KEEL_REQUIRE(!steps.empty(),
+                 "[trainer.resume] expected a complete checkpoint folder, got {}; try "
+                 ".../checkpoints/step_N",
+                 config_.trainer.resume);
+  }
+  if (steps.empty()) {
     files_->open_records(std::nullopt, num_steps_);
     return;
   }
