@@ -85,8 +85,8 @@ OrderedJson bench_limits() {
   return {{"bench", "limits"},
           {"cpu", cpu_model_name()},
           {"threads", threads},
-          {"fma_gflops", ops::measure_fma_gflops(threads)},
-          {"dram_gbps", ops::measure_dram_read_gbps(threads)}};
+          {"fma_gflops", ops::measure_fma_gflops()},
+          {"dram_gbps", ops::measure_dram_read_gb_per_s()}};
 }
 
 OrderedJson bench_generate(const BenchOptions& o, int64_t batch, int64_t prompt,
