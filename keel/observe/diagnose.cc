@@ -73,7 +73,7 @@ struct Run {
   }
 };
 
-using Findings = std::vector<Finding>;
+using Findings = std::vector<RunFinding>;
 
 bool has(const Findings& findings, std::string_view id) {
   return std::any_of(findings.begin(), findings.end(), [&](const auto& f) { return f.id == id; });
@@ -402,7 +402,7 @@ const char* to_string(Severity severity) {
   return "problem";
 }
 
-std::vector<Finding> diagnose(std::span<const StepRecord> records) {
+std::vector<RunFinding> diagnose(std::span<const StepRecord> records) {
   constexpr void (*kRules[])(const Run&, Findings&) = {
       not_finite,  inexact_rollout, equal_rewards, zero_std_groups,
       truncation,  aborted,         entropy,       clipping,
@@ -411,7 +411,7 @@ std::vector<Finding> diagnose(std::span<const StepRecord> records) {
   const Run run{records};
   Findings findings;
   for (const auto rule : kRules) rule(run, findings);
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+  std::stable_sort(findings.begin(), findings.end(), [](const RunFinding& a, const RunFinding& b) {
     return static_cast<int>(a.severity) > static_cast<int>(b.severity);
   });
   return findings;

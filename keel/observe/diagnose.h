@@ -13,7 +13,7 @@ namespace keel {
 enum class Severity { kInfo, kWarning, kProblem };
 const char* to_string(Severity severity);  // "info", "warning", "problem"
 
-struct Finding {
+struct RunFinding {
   std::string id;  // stable word for scripts: "zero_std_groups", "truncation", ...
   Severity severity = Severity::kWarning;
   std::string title;   // what is seen, with the number
@@ -27,6 +27,6 @@ struct Finding {
 //
 // Thresholds: rollout/train difference mean 0.005 and 0.01 (verl's FAQ); the others are working
 // values of our own.
-std::vector<Finding> diagnose(std::span<const StepRecord> records);
+std::vector<RunFinding> diagnose(std::span<const StepRecord> records);
 
 }  // namespace keel

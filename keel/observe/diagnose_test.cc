@@ -42,7 +42,7 @@ std::vector<StepRecord> run_of(const Edit& edit = {}, int num_steps = 40) {
   return records;
 }
 
-const Finding* find(const std::vector<Finding>& findings, const std::string& id) {
+const RunFinding* find(const std::vector<RunFinding>& findings, const std::string& id) {
   for (const auto& f : findings) {
     if (f.id == id) return &f;
   }

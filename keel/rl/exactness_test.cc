@@ -167,7 +167,9 @@ TEST_P(Exactness, SamplesDoNotDependOnSchedulingAndTrainingAgrees) {
       ASSERT_EQ(other[i].log_probs, base[i].log_probs);
       ASSERT_EQ(other[i].entropies, base[i].entropies);
     }
-    if (s.kv_blocks > 0) EXPECT_GT(preemptions_, 0);
+    if (s.kv_blocks > 0) {
+      EXPECT_GT(preemptions_, 0);
+    }
   }
 }
 

@@ -32,7 +32,7 @@ struct RunData {
   std::string name;  // the directory's
   std::vector<StepRecord> records;
   int64_t num_bad_lines = 0;  // of metrics.jsonl and the samples that were read
-  std::vector<Finding> findings;
+  std::vector<RunFinding> findings;
   std::vector<SampleSet> samples;  // first, middle and last step that has samples
   std::vector<LogLine> log;        // warnings and errors, in the order of first appearance
   std::string config;              // config.yaml as it is
