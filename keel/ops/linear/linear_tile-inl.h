@@ -64,6 +64,7 @@ template <int R, int P, class T>
 HWY_INLINE void multiply(const float* x, int64_t ldx, const T* b, int64_t panel_stride,
                          int64_t length, Tile<R, P>& acc) {
   const F32 d;
+  Tile<R, P> sum = acc;  // its address never leaves this function, so it stays in registers
   const float* rows[R];
   unroll<R>([&](auto r) { rows[r] = x + r * ldx; });
   for (int64_t k = 0; k < length; ++k) {
@@ -72,10 +73,11 @@ HWY_INLINE void multiply(const float* x, int64_t ldx, const T* b, int64_t panel_
     unroll<R>([&](auto r) {
       const VF a = hn::Set(d, rows[r][k]);
       unroll<P * kVecs>([&](auto i) {
-        acc.v[r * P * kVecs + i] = hn::MulAdd(a, w[i], acc.v[r * P * kVecs + i]);
+        sum.v[r * P * kVecs + i] = hn::MulAdd(a, w[i], sum.v[r * P * kVecs + i]);
       });
     });
   }
+  acc = sum;
 }
 
 // acc = stored + acc (Add) or stored = acc;  row r of the store starts at to + r * stride.
