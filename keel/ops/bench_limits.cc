@@ -57,19 +57,18 @@ HWY_EXPORT(fma_loop);
 HWY_EXPORT(read_loop);
 HWY_EXPORT(fma_flops_per_count);
 
-// Median over repeats of one region in which every thread runs work(thread).
+// Best of some regions in which every thread runs work(thread): a limit is what can be had.
 template <class Work>
-double median_seconds(int repeats, Work&& work) {
-  std::vector<double> seconds;
+double best_seconds(int repeats, Work&& work) {
+  double best = 1e9;
   for (int r = 0; r < repeats; ++r) {
     const auto start = std::chrono::steady_clock::now();
     compute_pool().parallel_for(compute_pool().num_threads(),
                                 [&](int64_t index, int) { work(index); });
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const std::chrono::duration<double> t = std::chrono::steady_clock::now() - start;
+    best = std::min(best, t.count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return seconds[repeats / 2];
+  return best;
 }
 
 }  // namespace
@@ -79,7 +78,7 @@ double measure_fma_gflops() {
   const auto loop = HWY_DYNAMIC_DISPATCH(fma_loop);
   const int threads = compute_pool().num_threads();
   std::vector<float> sink(threads);
-  const double seconds = median_seconds(7, [&](int64_t t) { sink[t] = loop(kCount); });
+  const double seconds = best_seconds(7, [&](int64_t t) { sink[t] = loop(kCount); });
   return threads * kCount * HWY_DYNAMIC_DISPATCH(fma_flops_per_count)() / seconds / 1e9;
 }
 
@@ -90,7 +89,7 @@ double measure_dram_read_gb_per_s() {
   const std::vector<float> data(threads * kFloats, 1.0f);
   std::vector<float> sink(threads);
   const double seconds =
-      median_seconds(5, [&](int64_t t) { sink[t] = loop(data.data() + t * kFloats, kFloats); });
+      best_seconds(5, [&](int64_t t) { sink[t] = loop(data.data() + t * kFloats, kFloats); });
   return threads * kFloats * 4.0 / seconds / 1e9;
 }
 

@@ -22,8 +22,8 @@ double seconds_of(auto&& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Median of repeats; each repeat runs long enough for the clock.
-double median_seconds(auto&& work) {
+// Second best of 7 repeats (hosts are shared); each runs long enough for the clock.
+double typical_seconds(auto&& work) {
   const double once = seconds_of(work);
   const int inner = std::clamp(static_cast<int>(0.004 / (once + 1e-9)), 1, 2000);
   std::vector<double> t;
@@ -33,8 +33,8 @@ double median_seconds(auto&& work) {
                 }) /
                 inner);
   }
-  std::nth_element(t.begin(), t.begin() + 3, t.end());
-  return t[3];
+  std::nth_element(t.begin(), t.begin() + 1, t.end());
+  return t[1];
 }
 
 std::vector<float> random_values(int64_t count) {
@@ -89,7 +89,7 @@ void bench_forward(double peak) {
       for (const int64_t m : rows) {
         if (s.n > 100000 && m > 64) break;
         const double t =
-            median_seconds([&] { linear_forward(w.view, x.data(), s.k, m, y.data(), s.n); });
+            typical_seconds([&] { linear_forward(w.view, x.data(), s.k, m, y.data(), s.n); });
         const double gflops = 2.0 * m * s.k * s.n / t / 1e9;
         fmt::print(" {:>5.0f} ({:>2.0f})", gflops, 100 * gflops / peak);
         std::fflush(stdout);
@@ -133,11 +133,46 @@ void bench_tree() {
   fmt::print("median of all cells: {:+.1f} %\n", 100 * (all[all.size() / 2] - 1));
 }
 
+void bench_backward(double peak) {
+  fmt::print("backward GFLOP/s (% of peak)\n{:>14} {:>12} {:>12} {:>12} {:>12}\n", "k, n", "dX 512",
+             "dX 2048", "dW 512", "dW 2048");
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.push_back(kHead);
+  for (const Shape s : shapes) {
+    const int64_t most = s.n > 100000 ? 512 : 2048;
+    const Weight w = make_weight(s.n, s.k, DType::kF32);
+    const auto x = random_values(most * s.k);
+    const auto dy = random_values(most * s.n);
+    std::vector<float> dx(most * s.k), dw(packed_elements(s.n, s.k));
+    fmt::print("{:>6}, {:>6}", s.k, s.n);
+    for (const bool input : {true, false}) {
+      for (const int64_t m : {512, 2048}) {
+        if (m > most) {
+          fmt::print(" {:>12}", "-");
+          continue;
+        }
+        const double t = typical_seconds([&] {
+          if (input) {
+            linear_grad_input(w.view, dy.data(), s.n, m, dx.data(), s.k, false);
+          } else {
+            linear_grad_weight(x.data(), s.k, dy.data(), s.n, m, s.n, s.k, dw.data());
+          }
+        });
+        const double gflops = 2.0 * m * s.k * s.n / t / 1e9;
+        fmt::print(" {:>7.0f} ({:>2.0f})", gflops, 100 * gflops / peak);
+        std::fflush(stdout);
+      }
+    }
+    fmt::print("\n");
+  }
+}
+
 int bench(std::string_view what) {
   const double peak = measure_fma_gflops();
   print_limits("before", peak);
   if (what == "forward" || what.empty()) bench_forward(peak);
   if (what == "tree" || what.empty()) bench_tree();
+  if (what == "backward" || what.empty()) bench_backward(peak);
   print_limits("after", measure_fma_gflops());
   return 0;
 }

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "keel/base/error.h"
-#include "keel/base/thread_pool.h"
 #include "keel/ops/linear/linear_kernels.h"
-#include "keel/ops/linear/linear_split.h"
+#include "keel/ops/linear/linear_work.h"
 #include "keel/ops/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -196,9 +195,6 @@ namespace {
 HWY_EXPORT(forward_task);
 HWY_EXPORT(forward_step);
 
-// Multiply-adds below which waking the other threads costs more than it saves (about 1 us).
-constexpr int64_t kSerialWork = 48 << 10;
-constexpr int64_t kTaskWork = 96 << 10;
 constexpr int64_t kMinChunkRows = 48;
 
 void check_view(const PackedView& w) {
@@ -211,12 +207,6 @@ TaskGrid forward_grid(const ForwardJob& job, int64_t wanted) {
   const int64_t bytes = job.w.k * kPanel * (job.w.dtype == DType::kF32 ? 4 : 2);
   return make_grid(job.rows, num_panels(job.w.n), bytes,
                    HWY_DYNAMIC_DISPATCH(forward_step)(job.rows), wanted, kMinChunkRows);
-}
-
-int64_t wanted_tasks(int64_t work) {
-  if (work < kSerialWork) return 1;
-  const int64_t threads = compute_pool().num_threads();
-  return std::clamp(work / kTaskWork, threads, 4 * threads);
 }
 
 }  // namespace
@@ -236,18 +226,11 @@ void grouped_linear_forward(std::span<const PackedView> experts, std::span<const
                             const float* x, int64_t ldx, float* y, int64_t ldy, bool round_bf16) {
   KEEL_CHECK(offsets.size() == experts.size() + 1, "{} offsets for {} experts", offsets.size(),
              experts.size());
-  struct Item {
-    ForwardJob job;
-    TaskGrid grid;
-    int64_t first;  // task
-  };
   if (experts.empty() || offsets.back() == offsets.front()) return;
-  const PackedView& shape = experts[0];
-  const int64_t row_work = shape.k * num_panels(shape.n) * kPanel;
   const int64_t total_rows = offsets.back() - offsets.front();
-  const int64_t wanted = wanted_tasks(total_rows * row_work);
-  std::vector<Item> items;
-  int64_t tasks = 0;
+  const int64_t wanted =
+      wanted_tasks(total_rows * experts[0].k * num_panels(experts[0].n) * kPanel);
+  std::vector<WorkItem<ForwardJob>> items;
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t rows = offsets[e + 1] - offsets[e];
     if (rows == 0) continue;
@@ -259,21 +242,9 @@ void grouped_linear_forward(std::span<const PackedView> experts, std::span<const
                          y + offsets[e] * ldy,
                          ldy,
                          {nullptr, nullptr, 0, round_bf16}};
-    items.push_back({job, forward_grid(job, ceil_div(wanted * rows, total_rows)), tasks});
-    tasks += items.back().grid.size();
+    items.push_back({job, forward_grid(job, ceil_div(wanted * rows, total_rows))});
   }
-  const auto task = HWY_DYNAMIC_DISPATCH(forward_task);
-  compute_pool().parallel_for(wanted == 1 ? 1 : tasks, [&](int64_t i, int) {
-    if (wanted == 1) {
-      for (const Item& item : items) task(item.job, {0, item.grid.panels}, {0, item.job.rows});
-      return;
-    }
-    const auto after = std::upper_bound(items.begin(), items.end(), i,
-                                        [](int64_t t, const Item& item) { return t < item.first; });
-    const Item& item = *(after - 1);
-    task(item.job, item.grid.panel_range(i - item.first),
-         item.grid.row_range(i - item.first, item.job.rows));
-  });
+  run_items(items, wanted == 1, HWY_DYNAMIC_DISPATCH(forward_task));
 }
 
 }  // namespace keel::ops

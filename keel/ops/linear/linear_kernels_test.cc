@@ -228,5 +228,132 @@ TEST(LinearForward, ExpertsGiveTheBitsOfSingleCalls) {
   set_num_threads(2);
 }
 
+std::vector<double> magnitude(const std::vector<float>& v) {
+  std::vector<double> out;
+  for (const float x : v) out.push_back(std::abs(x));
+  return out;
+}
+
+TEST(LinearGradInput, MatchesReference) {
+  for (const std::string& isa : supported_isas()) {
+    pin_isa(isa);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Shape s : kShapes) {
+        const Packed w = make_weight(s.n, s.k, dtype, 1);
+        const auto dy = random_values(s.m * s.n, 2);
+        std::vector<float> dx(s.m * s.k, NAN);
+        linear_grad_input(w.view, dy.data(), s.n, s.m, dx.data(), s.k, false);
+        const auto want = linear_grad_input_ref(wide(dy), wide(w.dense), s.m, s.n, s.k);
+        const auto scale = linear_grad_input_ref(magnitude(dy), magnitude(w.dense), s.m, s.n, s.k);
+        for (int64_t i = 0; i < s.m * s.k; ++i)
+          ASSERT_NEAR(dx[i], want[i], (s.n + 2) * 0x1p-24 * scale[i] + 1e-30) << isa << " " << i;
+      }
+    }
+  }
+  pin_isa("");
+}
+
+TEST(LinearGradInput, RowsAreBatchInvariantAndAccumulate) {
+  const int64_t n = 600, k = 72, m = 300, lddy = n + 5, lddx = k + 3;
+  const Packed w = make_weight(n, k, DType::kF32, 1);
+  const auto dy = random_values(m * lddy, 2);
+  std::vector<float> all(m * lddx, kSentinel);
+  set_num_threads(2);
+  linear_grad_input(w.view, dy.data(), lddy, m, all.data(), lddx, false);
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    for (const int64_t rows : {1, 2, 3, 7, 8, 100, 257}) {
+      std::vector<float> dx(rows * k, 1.0f);
+      linear_grad_input(w.view, &dy[(m - rows) * lddy], lddy, rows, dx.data(), k, true);
+      for (int64_t i = 0; i < rows * k; ++i)
+        ASSERT_EQ(dx[i], 1.0f + all[(m - rows + i / k) * lddx + i % k]) << rows;
+    }
+  }
+  set_num_threads(2);
+  for (int64_t i = 0; i < m * lddx; ++i) ASSERT_EQ(all[i] == kSentinel, i % lddx >= k);
+}
+
+// dw in packed f32 order -> [n, k].
+std::vector<float> unpacked(const std::vector<float>& dw, int64_t n, int64_t k) {
+  std::vector<float> out(n * k);
+  unpack_rows({dw.data(), DType::kF32, n, k, 1}, 0, n, out.data(), k);
+  return out;
+}
+
+TEST(LinearGradWeight, MatchesReferenceAddsAndLeavesPaddingAlone) {
+  for (const std::string& isa : supported_isas()) {
+    pin_isa(isa);
+    for (const Shape s : {Shape{1, 1, 8}, Shape{5, 33, 24}, Shape{7, 20, 7}, Shape{300, 40, 200},
+                          Shape{64, 96, 264}, Shape{513, 16, 13}}) {
+      const int64_t ldx = s.k + 3, lddy = s.n + 1;
+      const auto x = random_values(s.m * ldx, 1);
+      const auto dy = random_values(s.m * lddy, 2);
+      std::vector<float> dense_x, dense_dy;
+      for (int64_t i = 0; i < s.m; ++i) {
+        dense_x.insert(dense_x.end(), &x[i * ldx], &x[i * ldx] + s.k);
+        dense_dy.insert(dense_dy.end(), &dy[i * lddy], &dy[i * lddy] + s.n);
+      }
+      std::vector<float> dw(packed_elements(s.n, s.k) + 16, 1.0f);
+      linear_grad_weight(x.data(), ldx, dy.data(), lddy, s.m, s.n, s.k, dw.data());
+      const auto want = linear_grad_weight_ref(wide(dense_x), wide(dense_dy), s.m, s.n, s.k);
+      const auto scale =
+          linear_grad_weight_ref(magnitude(dense_x), magnitude(dense_dy), s.m, s.n, s.k);
+      const auto got = unpacked(dw, s.n, s.k);
+      for (int64_t i = 0; i < s.n * s.k; ++i)
+        ASSERT_NEAR(got[i], 1 + want[i], (s.m + 2) * 0x1p-24 * (scale[i] + 1)) << isa << " " << i;
+      for (int64_t i = packed_elements(s.n, s.k); i < std::ssize(dw); ++i) ASSERT_EQ(dw[i], 1.0f);
+      const int64_t last = (num_panels(s.n) - 1) * s.k * kPanel;
+      for (int64_t i = last; i < packed_elements(s.n, s.k); ++i) {
+        if (i % kPanel >= (s.n - 1) % kPanel + 1) {
+          ASSERT_EQ(dw[i], 1.0f);
+        }
+      }
+    }
+  }
+  pin_isa("");
+}
+
+TEST(LinearGradWeight, BitsDoNotDependOnThreads) {
+  const int64_t n = 200, k = 520, m = 600;
+  const auto x = random_values(m * k, 1);
+  const auto dy = random_values(m * n, 2);
+  std::vector<float> first;
+  for (const int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    std::vector<float> dw(packed_elements(n, k));
+    linear_grad_weight(x.data(), k, dy.data(), n, m, n, k, dw.data());
+    if (first.empty()) first = dw;
+    EXPECT_EQ(dw, first);
+  }
+  set_num_threads(2);
+}
+
+TEST(LinearGrad, ExpertsGiveTheBitsOfSingleCalls) {
+  const int64_t n = 72, k = 264;
+  const std::vector<int64_t> offsets = {0, 3, 3, 4, 60, 67, 200};
+  const int64_t m = offsets.back();
+  std::vector<Packed> weights;
+  std::vector<PackedView> views;
+  for (uint32_t e = 0; e + 1 < offsets.size(); ++e)
+    weights.push_back(make_weight(n, k, DType::kF32, 10 + e));
+  for (const Packed& p : weights) views.push_back(p.view);
+  const auto x = random_values(m * k, 2);
+  const auto dy = random_values(m * n, 3);
+  std::vector<float> dx(m * k), want_dx(m * k);
+  std::vector<std::vector<float>> dw(views.size(), std::vector<float>(packed_elements(n, k)));
+  auto want_dw = dw;
+  std::vector<float*> pointers;
+  for (auto& v : dw) pointers.push_back(v.data());
+  grouped_linear_grad_input(views, offsets, dy.data(), n, dx.data(), k);
+  grouped_linear_grad_weight(offsets, x.data(), k, dy.data(), n, n, k, pointers);
+  for (size_t e = 0; e < views.size(); ++e) {
+    const int64_t first = offsets[e], rows = offsets[e + 1] - first;
+    linear_grad_input(views[e], &dy[first * n], n, rows, &want_dx[first * k], k, false);
+    linear_grad_weight(&x[first * k], k, &dy[first * n], n, rows, n, k, want_dw[e].data());
+  }
+  EXPECT_EQ(dx, want_dx);
+  EXPECT_EQ(dw, want_dw);
+}
+
 }  // namespace
 }  // namespace keel::ops
