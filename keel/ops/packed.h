@@ -31,6 +31,14 @@ struct PackedView {
 inline int64_t num_panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
 inline int64_t packed_elements(int64_t n, int64_t k) { return num_panels(n) * kPanel * k; }
 
+// Outputs [first, first + count) of w; first is a multiple of 16.
+inline PackedView sub_view(const PackedView& w, int64_t first, int64_t count) {
+  PackedView out = w;
+  out.data = static_cast<const char*>(w.data) + first * w.k * (w.dtype == DType::kF32 ? 4 : 2);
+  out.n = count;
+  return out;
+}
+
 // Leaves for a weight with k inputs: 8 where k >= 1024, 4 from 512, 2 from 256, else 1. Leaf l
 // covers [l*k/L, (l+1)*k/L), bounds rounded down to multiples of 8.
 int num_leaves_for(int64_t k);

@@ -64,7 +64,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
   const auto lowest = hn::Set(d, -87.33f);
-  const auto clamped = hn::Min(hn::Max(x, lowest), hn::Set(d, 88.37f));
+  // Constants first: x86 then lets a NaN in x through.
+  const auto clamped = hn::Min(hn::Set(d, 88.37f), hn::Max(lowest, x));
   const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);

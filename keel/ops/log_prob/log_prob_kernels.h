@@ -1,11 +1,12 @@
 // The language-model head: log-probabilities, entropy and sampling without a [rows, vocabulary]
 // tensor.
 //
-// The vocabulary is cut into fixed tiles of kVocabTile columns. Each tile gives (max, sum of exp(l
-// - max), sum of exp(l - max) * l) per row in column order; tiles are merged in order in f32.
-// Training and sampling use the same function for these numbers, so the log-prob recorded when a
-// token is sampled is, bit for bit, the one that training computes. Logits are f32, divided by the
-// row's temperature before anything else.
+// The vocabulary is cut into fixed tiles of kVocabTile columns. Each tile gives (m = max, sum of
+// exp(l - m), sum of exp(l - m) * (l - m)) per row: column c adds to partial sum c mod 16, and the
+// 16 are added pairwise. Tiles are merged in order, in f64. Training and sampling use the same
+// functions for these numbers, so the log-prob recorded when a token is sampled is, bit for bit,
+// the one that training computes. Logits are f32, divided by the row's temperature before anything
+// else.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct KeptIds {
 
 // head: [vocab, k].  x: [m, k].  targets: [m].  temperature: [m] (> 0).
 // Writes log_prob[m], entropy[m] (nats, of the distribution at that temperature, over kept ids) and
-// lse[m] (log-sum-exp of the scaled logits over kept ids; the backward pass wants it).
+// lse[m] (log-sum-exp of the scaled logits over kept ids; the backward pass wants it). A target
+// that is not among the row's kept ids has log-prob -inf.
 void linear_log_prob_forward(const PackedView& head, const float* x, int64_t ldx, int64_t m,
                              const int32_t* targets, const float* temperature, const KeptIds& kept,
                              float* log_prob, float* entropy, float* lse);
@@ -55,8 +57,9 @@ struct SampledToken {
   std::vector<int32_t> kept;  // ascending; empty when nothing was cut
 };
 
-// Inverse CDF over the tiles: order of truncation is temperature, top-k, top-p, min-p (as
-// transformers).
+// Inverse CDF over the tiles, then inside one tile. Order of truncation is temperature, top-k,
+// top-p, min-p (as transformers); of equal values the higher ids survive top-p first. One row of
+// logits is held for each row that is truncated, none for the others.
 void linear_sample(const PackedView& head, const float* x, int64_t ldx,
                    std::span<const SampleParams> params, std::span<SampledToken> out);
 
