@@ -58,7 +58,7 @@ struct SampledToken {
 };
 
 // Inverse CDF over the tiles, then inside one tile. Order of truncation is temperature, top-k,
-// top-p, min-p (as transformers); of equal values the higher ids survive top-p first. One row of
+// top-p, min-p (as transformers); of equal values the lower ids survive top-p. One row of
 // logits is held for each row that is truncated, none for the others.
 void linear_sample(const PackedView& head, const float* x, int64_t ldx,
                    std::span<const SampleParams> params, std::span<SampledToken> out);

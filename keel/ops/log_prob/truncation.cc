@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace keel::ops {
@@ -13,10 +14,9 @@ struct Candidate {
   double weight;  // exp(logit - max)
 };
 
-// Descending; of equal logits the higher id comes first, so the lower one is cut first (what a
-// stable ascending sort does).
+// Descending; of equal logits the lower id comes first, so the higher one is cut first.
 bool before(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id > b.id;
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
 float kth_largest(std::span<const float> logits, int32_t k) {
