@@ -146,22 +146,24 @@ HWY_INLINE void run_rows(const LeafRun& run, int64_t tile_rows, int64_t row, int
   }
 }
 
-int64_t panel_step(int64_t rows) { return tile_panels(static_cast<int>(rows / num_tiles(rows))); }
+int64_t panel_step(int64_t rows) {
+  return tile_panels(static_cast<int>(rows / ceil_div(rows, kTileRows)));
+}
 
 template <class T>
 void run_block(const ForwardJob& job, Range panels, Range rows) {
   constexpr int64_t kTreeRow = kWide * kRowBlock * kPanel;  // also covers few rows, more panels
   alignas(64) float levels[kMaxLevels * kTreeRow];
   const int64_t step = panel_step(rows.size());
-  const int64_t tiles = num_tiles(rows.size());
+  const Parts tiles = tiles_of(rows.size());
   const LeafTree tree{levels, rows.size() * step * kPanel, step * kPanel};
   for (int64_t panel = panels.begin; panel < panels.end; panel += step) {
     const int64_t count = std::min(step, panels.end - panel);
     for (int leaf = 0; leaf < job.w.num_leaves; ++leaf) {
       const LeafRun run{job, tree, leaf, leaf_begin(job.w.k, job.w.num_leaves, leaf),
                         leaf_begin(job.w.k, job.w.num_leaves, leaf + 1)};
-      for (int64_t t = 0; t < tiles; ++t) {
-        const Range tile = part(rows.size(), tiles, t);
+      for (int64_t t = 0; t < tiles.count(); ++t) {
+        const Range tile = tiles[t];
         run_rows<T>(run, tile.size(), rows.begin + tile.begin, panel, count,
                     levels + tile.begin * tree.stride);
       }
@@ -170,10 +172,9 @@ void run_block(const ForwardJob& job, Range panels, Range rows) {
 }
 
 void forward_task(const ForwardJob& job, Range panels, Range rows) {
-  const int64_t blocks = ceil_div(rows.size(), kRowBlock);
-  for (int64_t b = 0; b < blocks; ++b) {
-    Range block = part(rows.size(), blocks, b);
-    block = {rows.begin + block.begin, rows.begin + block.end};
+  const Parts blocks(rows.size(), ceil_div(rows.size(), kRowBlock));
+  for (int64_t b = 0; b < blocks.count(); ++b) {
+    const Range block{rows.begin + blocks[b].begin, rows.begin + blocks[b].end};
     if (job.w.dtype == DType::kF32) {
       run_block<float>(job, panels, block);
     } else {

@@ -23,7 +23,7 @@ namespace keel::ops {
 namespace {
 
 constexpr int64_t kGradRows = 256;  // rows that share one transposed block
-constexpr int64_t kSliceN = 256;    // outputs transposed at a time: 16 KiB, half of L1
+constexpr int64_t kSliceN = 384;    // outputs transposed at a time: 24 KiB of L1
 
 struct GradInputJob {
   PackedView w;
@@ -76,24 +76,26 @@ HWY_INLINE void transpose_block(const float* HWY_RESTRICT from, float* HWY_RESTR
 #endif
 }
 
-// out[j - j_begin][c] = w[j][k_begin + c] for j in the slice, c < 16; zero where k ends.
+// out[j - j0][c] = w[j][k_begin + c] for j from j0 = slice.begin rounded down to a panel, c < 16;
+// zero where k ends.
 template <class T>
 void transpose_slice(const PackedView& w, Range slice, int64_t k_begin, float* out) {
   const F32 d;
   const auto width = static_cast<int>(std::min(kPanel, w.k - k_begin));
   alignas(64) float block[16 * 16] = {};
-  for (int64_t j = slice.begin; j < slice.end; j += kPanel) {
-    const T* panel = static_cast<const T*>(w.data) + j / kPanel * w.k * kPanel;
+  for (int64_t j = slice.begin / kPanel * kPanel; j < slice.end; j += kPanel) {
+    const T* panel = static_cast<const T*>(w.data) + j * w.k + k_begin * kPanel;
     for (int c = 0; c < width; ++c) {
       VF row[kVecs];
-      load_panel_row(panel + (k_begin + c) * kPanel, row);
+      load_panel_row(panel + c * kPanel, row);
       unroll<kVecs>([&](auto i) { hn::StoreU(row[i], d, block + c * 16 + i * kLanes); });
     }
-    transpose_block(block, out + (j - slice.begin) * kPanel);
+    transpose_block(block, out);
+    out += kPanel * kPanel;
   }
 }
 
-// A run of outputs n inside one leaf and one slice; `open` means earlier runs of the leaf wait.
+// A slice of one leaf of n; `open` means sums of the leaf's earlier slices wait.
 struct NRun {
   Range n;
   const float* b;
@@ -109,16 +111,21 @@ HWY_INLINE void finish_grad(const GradInputJob& job, int64_t row, int64_t panel,
   unroll<P>([&](auto p) {
     const int64_t column = (panel + p) * kPanel;
     const int64_t width = std::min(kPanel, job.w.k - column);
-    for (int r = 0; r < R; ++r) {
-      alignas(64) float sum[kPanel];
-      unroll<kVecs>([&](auto i) { hn::Store(acc.at(r, p, i), d, sum + i * kLanes); });
+    unroll<R>([&](auto r) {
       float* dx = job.dx + (row + r) * job.lddx + column;
-      if (job.accumulate) {
-        for (int64_t c = 0; c < width; ++c) dx[c] += sum[c];
-      } else {
-        std::copy_n(sum, width, dx);
-      }
-    }
+      alignas(64) float sum[kPanel];
+      unroll<kVecs>([&](auto i) {
+        VF v = acc.at(r, p, i);
+        if (width < kPanel) {
+          hn::Store(v, d, sum + i * kLanes);
+        } else {
+          if (job.accumulate) v = hn::Add(hn::LoadU(d, dx + i * kLanes), v);
+          hn::StoreU(v, d, dx + i * kLanes);
+        }
+      });
+      if (width < kPanel)
+        for (int64_t c = 0; c < width; ++c) dx[c] = job.accumulate ? dx[c] + sum[c] : sum[c];
+    });
   });
 }
 
@@ -171,8 +178,9 @@ HWY_INLINE void grad_rows(const GradInputJob& job, const NRun& run, const LeafTr
 }
 
 struct GradScratch {
+  static constexpr int64_t kSliceStride = (kSliceN + 2 * kPanel) * kPanel;
   static constexpr int64_t kSums = kWide * kGradRows * kPanel;
-  alignas(64) float slice[kWide * kSliceN * kPanel];
+  alignas(64) float slice[kWide * kSliceStride];
   alignas(64) float levels[kMaxLevels * kSums];
   alignas(64) float open[kSums];
 };
@@ -182,39 +190,38 @@ void grad_block(const GradInputJob& job, Range panels, Range rows, GradScratch& 
   const int leaves = num_leaves_for(job.w.n);
   const int64_t stride = panels.size() * kPanel;
   const LeafTree tree{scratch.levels, rows.size() * stride, stride};
-  const int64_t tiles = num_tiles(rows.size());
-  int leaf = 0;
-  for (int64_t begin = 0; begin < job.w.n; begin += kSliceN) {
-    const Range slice{begin, std::min(job.w.n, begin + kSliceN)};
-    for (int64_t p = panels.begin; p < panels.end; ++p) {
-      float* out = scratch.slice + (p - panels.begin) * kSliceN * kPanel;
-      if (job.w.dtype == DType::kF32) {
-        transpose_slice<float>(job.w, slice, p * kPanel, out);
-      } else {
-        transpose_slice<uint16_t>(job.w, slice, p * kPanel, out);
+  const Parts tiles = tiles_of(rows.size());
+  for (int leaf = 0; leaf < leaves; ++leaf) {
+    const Range bounds{leaf_begin(job.w.n, leaves, leaf), leaf_begin(job.w.n, leaves, leaf + 1)};
+    const Parts slices(bounds.size(), ceil_div(bounds.size(), kSliceN));
+    for (int64_t s = 0; s < slices.count(); ++s) {
+      const Range slice{bounds.begin + slices[s].begin, bounds.begin + slices[s].end};
+      for (int64_t p = panels.begin; p < panels.end; ++p) {
+        float* out = scratch.slice + (p - panels.begin) * GradScratch::kSliceStride;
+        if (job.w.dtype == DType::kF32) {
+          transpose_slice<float>(job.w, slice, p * kPanel, out);
+        } else {
+          transpose_slice<uint16_t>(job.w, slice, p * kPanel, out);
+        }
       }
-    }
-    for (int64_t n = slice.begin; n < slice.end;) {
-      const int64_t leaf_end = leaf_begin(job.w.n, leaves, leaf + 1);
-      const Range range{n, std::min(slice.end, leaf_end)};
-      const NRun run{range, scratch.slice + (n - slice.begin) * kPanel, kSliceN * kPanel,
-                     leaf,  n != leaf_begin(job.w.n, leaves, leaf),     range.end == leaf_end};
-      for (int64_t t = 0; t < tiles; ++t) {
-        const Range tile = part(rows.size(), tiles, t);
-        grad_rows(job, run, tree, scratch.open, tile.size(), rows.begin + tile.begin, panels,
-                  scratch.levels + tile.begin * stride);
-      }
-      if (run.closes) ++leaf;
-      n = range.end;
+      const NRun run{slice,
+                     scratch.slice + slice.begin % kPanel * kPanel,
+                     GradScratch::kSliceStride,
+                     leaf,
+                     s != 0,
+                     s + 1 == slices.count()};
+      for (int64_t t = 0; t < tiles.count(); ++t)
+        grad_rows(job, run, tree, scratch.open, tiles[t].size(), rows.begin + tiles[t].begin,
+                  panels, scratch.levels + tiles[t].begin * stride);
     }
   }
 }
 
 void grad_input_task(const GradInputJob& job, Range panels, Range rows) {
   static thread_local const auto scratch = std::make_unique<GradScratch>();
-  const int64_t blocks = ceil_div(rows.size(), kGradRows);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const Range block = part(rows.size(), blocks, b);
+  const Parts blocks(rows.size(), ceil_div(rows.size(), kGradRows));
+  for (int64_t b = 0; b < blocks.count(); ++b) {
+    const Range block = blocks[b];
     for (int64_t p = panels.begin; p < panels.end; p += kWide)
       grad_block(job, {p, std::min(panels.end, p + kWide)},
                  {rows.begin + block.begin, rows.begin + block.end}, *scratch);

@@ -15,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "keel/ops/linear/linear_grad_weight_cpu.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "keel/ops/linear/linear_tile-inl.h"
@@ -72,6 +73,9 @@ HWY_NOINLINE void grad_weight_tile(const float* x, const float* dy, int64_t rows
   const F32 d;
   Tile<K, P> acc;
   clear(acc);
+  unroll<P * K>([&](auto i) {  // read-modify-write at the end: have it near by then
+    hwy::Prefetch(dw + i / K * panel_stride + i % K * kPanel);
+  });
   outer_products(x, dy, kChunkRows * kPanel, rows, acc);
   unroll<P>([&](auto p) {
     unroll<K>([&](auto kk) {
@@ -113,12 +117,12 @@ HWY_INLINE void grad_weight_columns(int64_t tile_k, const float* x, const float*
 // Tile order: for each tile of k, [rows][tile width]. Copies 8 values where they exist: what is too
 // much is overwritten by the next row.
 void pack_x(const GradWeightJob& job, Range rows, Range k, float* out) {
-  const int64_t tiles = num_tiles(k.size());
+  const Parts tiles = tiles_of(k.size());
   for (int64_t r = 0; r < rows.size(); ++r) {
     const float* x = job.x + (rows.begin + r) * job.ldx + k.begin;
     const bool last_row = r + 1 == rows.size();
-    for (int64_t t = 0; t < tiles; ++t) {
-      const Range tile = part(k.size(), tiles, t);
+    for (int64_t t = 0; t < tiles.count(); ++t) {
+      const Range tile = tiles[t];
       float* to = out + tile.begin * rows.size() + r * tile.size();
       if (!last_row && tile.begin + 8 <= k.size()) {
         std::memcpy(to, x + tile.begin, 8 * sizeof(float));
@@ -153,8 +157,8 @@ void grad_weight_task(const GradWeightJob& job, Range panels, Range blocks) {
   static thread_local const auto scratch = std::make_unique<GradWeightScratch>();
   const int64_t panel_stride = job.k * kPanel;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const Range k = part(job.k, job.rows, b);
-    const int64_t tiles = num_tiles(k.size());
+    const Range k = Parts(job.k, job.rows)[b];
+    const Parts tiles = tiles_of(k.size());
     for (int64_t row = 0; row < job.num_rows; row += kChunkRows) {
       const Range rows{row, std::min(job.num_rows, row + kChunkRows)};
       pack_x(job, rows, k, scratch->x);
@@ -163,8 +167,8 @@ void grad_weight_task(const GradWeightJob& job, Range panels, Range blocks) {
         for (int64_t p = 0; p < count; ++p)
           pack_dy(job, rows, panel + p, scratch->dy + p * kChunkRows * kPanel);
         float* dw = job.dw + panel * panel_stride + k.begin * kPanel;
-        for (int64_t t = 0; t < tiles; ++t) {
-          const Range tile = part(k.size(), tiles, t);
+        for (int64_t t = 0; t < tiles.count(); ++t) {
+          const Range tile = tiles[t];
           grad_weight_columns(tile.size(), scratch->x + tile.begin * rows.size(), scratch->dy,
                               rows.size(), dw + tile.begin * kPanel, panel_stride, count);
         }

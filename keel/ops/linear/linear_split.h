@@ -21,17 +21,26 @@ struct Range {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Part i of `parts` nearly equal parts of [0, total); the first ones are longer.
-inline Range part(int64_t total, int64_t parts, int64_t i) {
-  const int64_t base = total / parts;
-  const int64_t longer = total % parts;
-  const int64_t begin = i * base + std::min(i, longer);
-  return {begin, begin + base + (i < longer ? 1 : 0)};
-}
+// [0, total) in `parts` nearly equal parts; the first ones are longer. Divides once.
+class Parts {
+ public:
+  Parts(int64_t total, int64_t parts)
+      : count_(parts), base_(total / parts), longer_(total % parts) {}
+  int64_t count() const { return count_; }
+  Range operator[](int64_t i) const {
+    const int64_t begin = i * base_ + std::min(i, longer_);
+    return {begin, begin + base_ + (i < longer_ ? 1 : 0)};
+  }
+
+ private:
+  int64_t count_;
+  int64_t base_;
+  int64_t longer_;
+};
 
 // Equal tiles: 32 rows are 6 + 6 + 5 + 5 + 5 + 5. A tile of one or two rows appears only for one or
 // two rows, where the multiply-adds' latency could not be hidden otherwise.
-inline int64_t num_tiles(int64_t rows) { return ceil_div(rows, kTileRows); }
+inline Parts tiles_of(int64_t rows) { return Parts(rows, ceil_div(rows, kTileRows)); }
 
 // Tasks of one product: groups of panels times chunks of rows. Groups come in multiples of `step`
 // panels and stay near 256 KiB, half of a common L2.
@@ -47,7 +56,7 @@ struct TaskGrid {
     return {begin, std::min(panels, begin + panels_per_task)};
   }
   Range row_range(int64_t task, int64_t rows) const {
-    return part(rows, row_chunks, task % row_chunks);
+    return Parts(rows, row_chunks)[task % row_chunks];
   }
 };
 

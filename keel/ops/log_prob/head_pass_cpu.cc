@@ -95,7 +95,7 @@ void visit_tiles(const PackedView& head, const float* x, int64_t ldx, int64_t ro
     static thread_local std::vector<float> buffer(kPassRows * kVocabTile);
     const int64_t tile = tile_begin + i / blocks;
     const int64_t width = tile_width(head.n, tile);
-    const Range block = part(rows, blocks, i % blocks);
+    const Range block = Parts(rows, blocks)[i % blocks];
     const bool needed = any_kept(kept, block, tile);
     if (needed)
       linear_forward(sub_view(head, tile * kVocabTile, width), x + block.begin * ldx, ldx,

@@ -51,7 +51,7 @@ void linear_log_prob_forward(const PackedView& head, const float* x, int64_t ldx
                 });
     const int64_t parts = rows * stats.num_tiles() < kMergeWork ? 1 : ceil_div(rows, 64);
     compute_pool().parallel_for(parts, [&](int64_t p, int) {
-      const Range range = part(rows, parts, p);
+      const Range range = Parts(rows, parts)[p];
       for (int64_t r = range.begin; r < range.end; ++r) {
         const HeadStats::Row row = stats.merge(r);
         log_prob[begin + r] = row.log_prob(log_prob[begin + r]);
