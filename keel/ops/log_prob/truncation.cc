@@ -1,9 +1,10 @@
 #include "keel/ops/log_prob/truncation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
+
+#include "keel/ops/log_prob/log_prob_tile.h"
 
 namespace keel::ops {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 struct Candidate {
   float logit;
   int32_t id;
-  double weight;  // exp(logit - max)
+  float weight;  // exp(logit - max)
 };
 
 // Descending; of equal logits the lower id comes first, so the higher one is cut first.
@@ -44,15 +45,9 @@ float kth_largest(std::span<const float> logits, int32_t k) {
   return values[k - 1];
 }
 
-// Keeps the candidates above which less than top_p of the weight lies: a binary search that halves
-// the candidates and sums the upper half.
-void cut_top_p(std::vector<Candidate>& all, float top_p) {
-  double total = 0;
-  for (const Candidate& c : all) total += c.weight;
-  // Whatever lies below this adds up to less than the part that is cut anyway.
-  const double negligible = (1 - double{top_p}) * total / static_cast<double>(all.size());
-  std::erase_if(all, [&](const Candidate& c) { return c.weight < negligible && c.weight < 1; });
-  const double wanted = top_p * total;
+// Keeps the candidates above which less than `wanted` weight lies: a binary search that halves the
+// candidates and sums the upper half.
+void cut_top_p(std::vector<Candidate>& all, double wanted) {
   auto low = all.begin();
   auto high = all.end();
   double above = 0;
@@ -78,10 +73,19 @@ std::vector<int32_t> kept_ids(std::span<const float> logits, float max, int32_t 
   const auto n = static_cast<int32_t>(logits.size());
   const float bound =
       top_k > 0 && top_k < n ? kth_largest(logits, top_k) : -std::numeric_limits<float>::infinity();
+  std::vector<float> weights((n + 15) / 16 * 16, -std::numeric_limits<float>::infinity());
+  std::copy(logits.begin(), logits.end(), weights.begin());
+  exp_shifted(weights.data(), n, max, weights.data());
+  double total = 0;
+  for (int32_t id = 0; id < n; ++id)
+    if (logits[id] >= bound) total += weights[id];
+  // All that lies below this adds up to less than the part that top-p cuts anyway.
+  const auto negligible = static_cast<float>((1 - double{top_p}) * total / n * 0.999);
   std::vector<Candidate> left;
   for (int32_t id = 0; id < n; ++id)
-    if (logits[id] >= bound) left.push_back({logits[id], id, std::exp(double{logits[id]} - max)});
-  if (top_p < 1) cut_top_p(left, top_p);
+    if (logits[id] >= bound && (top_p >= 1 || weights[id] >= negligible))
+      left.push_back({logits[id], id, weights[id]});
+  if (top_p < 1) cut_top_p(left, top_p * total);
   if (min_p > 0)
     std::erase_if(left, [&](const Candidate& c) { return c.weight < min_p && c.logit != max; });
   if (std::ssize(left) == n) return {};
