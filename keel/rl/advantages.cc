@@ -58,8 +58,7 @@ std::vector<double> compute_advantages(const AdvantageConfig& config,
   for (const auto& [group, ids] : by_group(groups)) {
     const auto n = static_cast<double>(ids.size());
     const bool alone = ids.size() == 1;
-    const bool whitened = config.estimator == AdvantageEstimator::kReinforcePlusPlusBaseline;
-    const double mean = alone && !whitened ? 0 : mean_of(rewards, ids);
+    const double mean = alone ? 0 : mean_of(rewards, ids);
     double scale = 1;
     if (config.estimator == AdvantageEstimator::kGrpo) {
       scale = 1.0 / ((alone ? 1.0 : std_of(rewards, ids, mean)) + config.epsilon);

@@ -143,7 +143,7 @@ TEST(GoldenRl, PolicyLosses) {
     expect_close(grad, golden.values(c["outputs"]["grad_logp"]), name);
     ++count;
   }
-  EXPECT_EQ(count, 29);
+  EXPECT_EQ(count, 37);
 }
 
 TEST(GoldenRl, KlEstimators) {
