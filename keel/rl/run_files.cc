@@ -54,6 +54,8 @@ RunFiles::RunFiles(std::string folder, int rank, const TrainerSection& config,
                "to go on with it",
                folder_);
   make_folder(folder_ + "/samples");
+  for (const char* sub : {"", "/samples"})
+    remove_stale_temporaries(folder_ + sub);  // of a killed process
   write_file_atomic(folder_ + "/config.yaml", config_yaml);
   add_log_file(folder_ + "/log.txt");
 }
