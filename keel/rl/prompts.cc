@@ -2,6 +2,7 @@
 
 #include "keel/base/error.h"
 #include "keel/base/log.h"
+#include "keel/data/sampler.h"
 
 namespace keel::rl {
 namespace {
@@ -74,6 +75,26 @@ PromptSet load_prompts(const std::vector<std::string>& files, const DataSection&
     set.prompts.push_back(std::move(p));
   }
   return set;
+}
+
+PromptSet hold_out(PromptSet& all, double fraction, uint64_t seed) {
+  const int64_t rows = std::ssize(all.prompts);
+  const auto count = std::clamp<int64_t>(
+      static_cast<int64_t>(fraction * static_cast<double>(rows) + 0.5), 1, rows - 1);
+  std::vector<char> chosen(static_cast<size_t>(rows), 0);
+  const auto order = epoch_order(rows, seed, 0, true);
+  for (int64_t i = 0; i < count; ++i)
+    chosen[static_cast<size_t>(order[static_cast<size_t>(i)])] = 1;
+  PromptSet kept, held;
+  kept.data.files = held.data.files = all.data.files;
+  kept.data.fingerprint = held.data.fingerprint = all.data.fingerprint;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    PromptSet& to = chosen[i] ? held : kept;
+    to.data.rows.push_back(std::move(all.data.rows[i]));
+    to.prompts.push_back(std::move(all.prompts[i]));
+  }
+  all = std::move(kept);
+  return held;
 }
 
 }  // namespace keel::rl

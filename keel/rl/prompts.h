@@ -31,4 +31,8 @@ Prompt render_prompt(const Tokenizer& tokenizer, const Row& row, const std::stri
 PromptSet load_prompts(const std::vector<std::string>& files, const DataSection& config,
                        uint64_t seed, const Tokenizer& tokenizer);
 
+// Moves `fraction` of the rows (chosen by the seed alone, kept in order) out of `all` and returns
+// them.
+PromptSet hold_out(PromptSet& all, double fraction, uint64_t seed);
+
 }  // namespace keel::rl

@@ -122,9 +122,8 @@ void Trainer::load() {
   // Everything that can be wrong with the input is looked at before weights are read.
   tokenizer_ = Tokenizer::load(path);
   train_ = load_prompts(config_.data.train_files, config_.data, config_.data_seed(), *tokenizer_);
-  if (config_.data.val_fraction > 0) {
-    throw_invalid("[data.val_fraction] expected 0, got {}; try data.val_files",
-                  config_.data.val_fraction);
+  if (config_.data.val_fraction > 0 && std::ssize(train_.prompts) > 1) {
+    val_ = hold_out(train_, config_.data.val_fraction, config_.data_seed());
   }
   if (!config_.data.val_files.empty()) {
     DataSection all = config_.data;
