@@ -16,7 +16,8 @@ inline std::string golden(const std::string& name) {
   return path += name;
 }
 
-// <KEEL_CASES or ../shared/cases>/<name>, or "" when this machine has no such case (skip by name then).
+// <KEEL_CASES or ../shared/cases>/<name>, or "" when this machine has no such case (skip by name
+// then).
 inline std::string cases(const std::string& name) {
   const auto root = env("KEEL_CASES").value_or(std::string(KEEL_SOURCE_DIR) + "/../shared/cases");
   const auto path = root + "/" + name;

@@ -108,9 +108,9 @@ void check_good(const Json& c, const std::string& root) {
   const auto options = options_of(c);
   const auto files = files_of(c, root);
   const auto findings = check_dataset(files, options);
-  const bool only_warnings = std::all_of(findings.begin(), findings.end(), [](const DataFinding& f) {
-    return f.level == FindingLevel::kWarn;
-  });
+  const bool only_warnings =
+      std::all_of(findings.begin(), findings.end(),
+                  [](const DataFinding& f) { return f.level == FindingLevel::kWarn; });
   EXPECT_TRUE(findings.empty() || (only_warnings && c.contains("warn_ok"))) << c.dump() << "\n"
                                                                             << all(findings);
   const auto data = load_dataset(files, options);

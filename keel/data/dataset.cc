@@ -210,7 +210,7 @@ Dataset load_dataset(const std::vector<std::string>& files, const DataOptions& o
 }
 
 std::vector<DataFinding> check_dataset(const std::vector<std::string>& files,
-                                   const DataOptions& options) {
+                                       const DataOptions& options) {
   Scan scan(files, options, [](Row&&, uint64_t) {});
   scan.run();
   return scan.log().take();

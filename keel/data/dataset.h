@@ -87,7 +87,7 @@ Dataset load_dataset(const std::vector<std::string>& files, const DataOptions& o
 // All findings, without keeping the rows. Never throws for what is in the files; time and memory
 // are bounded by the files' sizes.
 std::vector<DataFinding> check_dataset(const std::vector<std::string>& files,
-                                   const DataOptions& options);
+                                       const DataOptions& options);
 
 // Moves `fraction` of the rows (at least one row if fraction > 0 and there are two) to the second
 // data set; which ones depends on the seed alone.

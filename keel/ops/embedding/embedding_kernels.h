@@ -7,7 +7,8 @@
 
 namespace keel::ops {
 
-// x[i, :] = table[tokens[i], :].  table: [vocab, k]; x: [m, k] contiguous. Ids must be in [0, vocab).
+// x[i, :] = table[tokens[i], :].  table: [vocab, k]; x: [m, k] contiguous. Ids must be in [0,
+// vocab).
 void embedding_forward(const PackedView& table, const int32_t* tokens, int64_t m, float* x);
 
 // dw (packed f32 layout) += the rows of dx, in row order whatever the number of threads.
