@@ -18,14 +18,16 @@ void set_all(jinja::Scope& scope, const OrderedJson& variables) {
 struct ChatTemplate::Impl {
   std::string where;
   jinja::Body body;
+  TemplateLimits limits;
 
   template <class Set>
   std::string run(Set&& set) const;
 };
 
-ChatTemplate::ChatTemplate(const std::string& source, std::string where) {
+ChatTemplate::ChatTemplate(const std::string& source, std::string where, TemplateLimits limits) {
   auto impl = std::make_unique<Impl>();
   impl->where = std::move(where);
+  impl->limits = limits;
   impl->body = jinja::parse(source, impl->where);
   impl_ = std::move(impl);
 }
@@ -35,7 +37,7 @@ ChatTemplate::~ChatTemplate() = default;
 // `set` puts the variables into the outermost scope.
 template <class Set>
 std::string ChatTemplate::Impl::run(Set&& set) const {
-  jinja::Context ctx;
+  jinja::Context ctx({limits.max_steps, limits.max_bytes});
   try {
     set(ctx.root);
     ctx.run(body);

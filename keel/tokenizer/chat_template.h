@@ -5,6 +5,7 @@
 // there is no escaping.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,11 +14,19 @@
 
 namespace keel {
 
+// What one rendering may use up before it ends in an error. A long conversation takes some 100
+// steps a message and ten times its own bytes.
+struct TemplateLimits {
+  int64_t max_steps = 20'000'000;          // expressions, statements and visited items
+  int64_t max_bytes = int64_t{512} << 20;  // of all text and lists made on the way
+};
+
 // Immutable; render may be called from any thread.
 class ChatTemplate {
  public:
   // Throws Error(kInvalid) with the line of a syntax error; `where` names the template.
-  explicit ChatTemplate(const std::string& source, std::string where = "chat template");
+  explicit ChatTemplate(const std::string& source, std::string where = "chat template",
+                        TemplateLimits limits = {});
   ~ChatTemplate();
 
   // Variables that the template sees: messages, tools (null or a list), documents (none),

@@ -56,8 +56,7 @@ Tokenizer::Impl::Token& Tokenizer::Impl::token(int32_t id) {
   return tokens[static_cast<size_t>(id)];
 }
 
-void Tokenizer::Impl::load_tokens(const Component& file) {
-  TokenList vocabulary = read_vocabulary(file.child("model"));
+void Tokenizer::Impl::load_tokens(const Component& file, TokenList vocabulary) {
   // Ids far above the number of tokens would only cost memory.
   const auto limit = static_cast<int32_t>(vocabulary.size() * 4 + (1u << 20));
   const auto put = [&](int32_t id, const std::string& text) -> Token& {
@@ -145,8 +144,9 @@ void Tokenizer::Impl::load(const std::string& directory) {
   normalizer = make_normalizer(part("normalizer"));
   bool byte_level = false;
   pre_tokenizer = make_pre_tokenizer(part("pre_tokenizer"), byte_level);
-  load_tokens({json, path});
-  model = make_model(part("model"), read_vocabulary(part("model")), byte_level);
+  TokenList vocabulary = read_vocabulary(part("model"));
+  model = make_model(part("model"), vocabulary, byte_level);
+  load_tokens({json, path}, std::move(vocabulary));
   decoder = std::make_unique<Decoder>(part("decoder"));
   post_processor = make_post_processor(part("post_processor"));
   if (decoder->only_byte_level()) {

@@ -34,7 +34,7 @@ struct Scope {
 
 class Context {
  public:
-  Context() : scope(&root), out(&output) {}
+  explicit Context(Budget limits) : budget(limits), scope(&root), out(&output) {}
 
   Budget budget;
   Scope root;

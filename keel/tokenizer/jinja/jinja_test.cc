@@ -66,13 +66,13 @@ TEST(Jinja, RecursionAndNestingEndInErrors) {
   };
   for (const std::string open :
        {"(", "[", "{1:", "-", "not ", "a[", "a(", "a|d(", "1 if 1 else "}) {
-    EXPECT_THROW(render("{{ " + times(open, 100'000), {{"a", 1}}), Error) << open;
+    EXPECT_THROW(render("{{ " + times(open, 20'000), {{"a", 1}}), Error) << open;
   }
   for (const std::string chain : {"~a", "+a", ".a", "|d", "[0]", " or a", "()"}) {
-    EXPECT_THROW(render("{{ a" + times(chain, 100'000) + " }}", {{"a", 1}}), Error) << chain;
+    EXPECT_THROW(render("{{ a" + times(chain, 20'000) + " }}", {{"a", 1}}), Error) << chain;
   }
   for (const std::string block : {"{% if a %}", "{% for i in a %}", "{% set x %}"}) {
-    EXPECT_THROW(render(times(block, 100'000), {{"a", 1}}), Error) << block;
+    EXPECT_THROW(render(times(block, 20'000), {{"a", 1}}), Error) << block;
   }
   // Values that grow inwards, and cycles through namespaces.
   EXPECT_THROW(render("{% set n = namespace(x=[]) %}{% for i in range(1000) %}"
@@ -87,19 +87,22 @@ TEST(Jinja, RecursionAndNestingEndInErrors) {
 }
 
 TEST(Jinja, RunawayTemplatesEndInErrors) {
+  const auto bounded = [](const std::string& source, const OrderedJson& variables) {
+    return ChatTemplate(source, "test", {300'000, 4 << 20}).render(variables);
+  };
   const std::string loop = "{% for i in range(100000) %}";
-  EXPECT_THROW(render(loop + loop + "{% endfor %}{% endfor %}", {{"a", 1}}), Error);
-  EXPECT_THROW(render("{% set n = namespace(s='xxxxxxxx') %}" + loop +
-                          "{% set n.s = n.s ~ n.s %}{% endfor %}",
-                      {{"a", 1}}),
+  EXPECT_THROW(bounded(loop + loop + "{% endfor %}{% endfor %}", {{"a", 1}}), Error);
+  EXPECT_THROW(bounded("{% set n = namespace(s='xxxxxxxx') %}" + loop +
+                           "{% set n.s = n.s ~ n.s %}{% endfor %}",
+                       {{"a", 1}}),
                Error);
-  EXPECT_THROW(render("{{ 'x' * 10 ** 12 }}", {{"a", 1}}), Error);
-  EXPECT_THROW(render("{{ [1] * 10 ** 12 }}", {{"a", 1}}), Error);
-  EXPECT_THROW(render("{% set n = namespace(x=[1]) %}{% for i in range(150) %}"
-                      "{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
-                      {{"a", 1}}),
+  EXPECT_THROW(bounded("{{ 'x' * 10 ** 12 }}", {{"a", 1}}), Error);
+  EXPECT_THROW(bounded("{{ [1] * 10 ** 12 }}", {{"a", 1}}), Error);
+  EXPECT_THROW(bounded("{% set n = namespace(x=[1]) %}{% for i in range(150) %}"
+                       "{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+                       {{"a", 1}}),
                Error);
-  EXPECT_THROW(render("{{ 9223372036854775807 + 1 }}", {{"a", 1}}), Error);
+  EXPECT_THROW(bounded("{{ 9223372036854775807 + 1 }}", {{"a", 1}}), Error);
 }
 
 TEST(Jinja, StrftimeNow) {

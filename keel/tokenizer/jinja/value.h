@@ -20,8 +20,8 @@ struct MacroNode;
 // What one rendering may use up. Every loop over values or bytes pays here, so a template cannot
 // hang the process or fill its memory.
 struct Budget {
-  int64_t steps_left = 20'000'000;
-  int64_t bytes_left = 512ll << 20;
+  int64_t steps_left;
+  int64_t bytes_left;
 
   void step(int64_t n = 1) {
     steps_left -= n;
@@ -29,7 +29,7 @@ struct Budget {
   }
   void bytes(size_t n) {
     bytes_left -= static_cast<int64_t>(n);
-    KEEL_REQUIRE(bytes_left >= 0, "[chat template] expected less text than 512 MiB; is it a loop?");
+    KEEL_REQUIRE(bytes_left >= 0, "[chat template] expected less text; does it double in a loop?");
   }
 };
 

@@ -46,7 +46,7 @@ struct Tokenizer::Impl {
   std::optional<int32_t> named_id(const std::string& name) const;
 
  private:
-  void load_tokens(const Component& file);
+  void load_tokens(const Component& file, TokenList vocabulary);
   void load_special_names(const Json& config);
   void load_templates(const Json& config);
   Token& token(int32_t id);
