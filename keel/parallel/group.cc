@@ -1,5 +1,10 @@
 #include "keel/parallel/group.h"
 
+#include "keel/base/cpu.h"
+#include "keel/base/env.h"
+#include "keel/parallel/gloo.h"
+#include "keel/parallel/launch.h"
+
 namespace keel::parallel {
 namespace {
 
@@ -13,10 +18,16 @@ class SelfGroup : public Group {
     return {{values.begin(), values.end()}};
   }
   void barrier() override {}
+  int suggested_threads() const override { return num_allowed_cpus(); }
 };
 
 }  // namespace
 
 std::shared_ptr<Group> Group::self() { return std::make_shared<SelfGroup>(); }
+
+std::shared_ptr<Group> make_world() {
+  const Launch launch = read_launch(env);
+  return launch.size == 1 ? Group::self() : make_gloo_group(launch);
+}
 
 }  // namespace keel::parallel

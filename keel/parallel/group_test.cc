@@ -1,0 +1,259 @@
+// Real processes: the test program starts itself again, once a rank, with --rank-body=<name>.
+#include "keel/parallel/group.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "keel/base/cpu.h"
+#include "keel/base/env.h"
+#include "keel/base/error.h"
+
+namespace keel::parallel {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Fails the body, hence the rank's exit code.
+#define RANK_CHECK(cond) KEEL_CHECK(cond, "in a rank of the test")
+
+// Magnitudes from 2^-20 to 2^20 and both signs: sums depend on their order.
+template <class T>
+T value_of(int rank, int64_t i) {
+  const uint64_t h = (static_cast<uint64_t>(i) * 31 + rank + 1) * 0x9e3779b97f4a7c15ull;
+  const T magnitude = std::ldexp(1 + static_cast<T>(h >> 32) / T(1ull << 32), int(h % 41) - 20);
+  return (h >> 20) % 2 ? magnitude : -magnitude;
+}
+
+template <class T>
+std::vector<T> values_of(int rank, int64_t n) {
+  std::vector<T> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = value_of<T>(rank, i);
+  return values;
+}
+
+template <class T>
+void check_sum(Group& group, int64_t n) {
+  std::vector<T> values = values_of<T>(group.rank(), n);
+  group.all_reduce_sum(values);
+  for (int64_t i = 0; i < n; ++i) {
+    T expected = value_of<T>(0, i);
+    for (int r = 1; r < group.size(); ++r) expected += value_of<T>(r, i);
+    RANK_CHECK(std::memcmp(&expected, &values[i], sizeof(T)) == 0);
+  }
+}
+
+void collectives() {
+  const auto group = make_world();
+  RANK_CHECK(group->size() == (env("OMPI_COMM_WORLD_SIZE") ? 2 : std::stoi(*env("WORLD_SIZE"))));
+  if (!env("OMPI_COMM_WORLD_SIZE")) {  // mpirun may bind ranks to CPUs
+    RANK_CHECK(group->suggested_threads() == std::max(1, num_allowed_cpus() / group->size()));
+  }
+  // None, small ones (one round), then one and several chunks.
+  for (const int64_t n : {0, 1, 1000, 16384, 16385, 100000, 4 << 20, (4 << 20) + 1}) {
+    check_sum<float>(*group, n);
+  }
+  for (const int64_t n : {0, 3, 8193, (2 << 20) + 12345}) check_sum<double>(*group, n);
+  for (const int64_t step : {0, 1, 50000}) {
+    const auto all = group->all_gather(values_of<double>(group->rank(), group->rank() * step));
+    RANK_CHECK(std::ssize(all) == group->size());
+    for (int r = 0; r < group->size(); ++r) RANK_CHECK(all[r] == values_of<double>(r, r * step));
+  }
+  group->barrier();
+}
+
+std::string peer_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kPeer) return error.what();
+  }
+  return "no peer error";
+}
+
+void expect_prefix(const std::string& text, const std::string& prefix) {
+  KEEL_CHECK(text.starts_with(prefix), "'{}' does not start with '{}'", text, prefix);
+}
+
+// Rank 1 is killed; the others notice long before the deadline and say which it was.
+void lost() {
+  const auto group = make_world();
+  group->barrier();
+  if (group->rank() == 1) raise(SIGKILL);
+  std::vector<float> values(10);
+  const auto started = std::chrono::steady_clock::now();
+  const std::string text = peer_error([&] { group->all_reduce_sum(values); });
+  expect_prefix(text, "rank 1 was lost during all_reduce_sum of 10 float: ");
+  RANK_CHECK(peer_error([&] { group->barrier(); }) == text);
+  RANK_CHECK(std::chrono::steady_clock::now() - started < 8s);
+}
+
+// Rank 1 comes too late; the others do not blame each other.
+void late() {
+  const auto group = make_world();
+  group->barrier();
+  if (group->rank() == 1) return std::this_thread::sleep_for(3s);
+  const std::string text = peer_error([&] { group->barrier(); });
+  RANK_CHECK(text == "rank 1 did not arrive at barrier within 1 s");
+}
+
+void absent() {
+  expect_prefix(peer_error([] { make_world(); }), "rank 1 did not arrive at the start within 1 s");
+}
+
+int run_body(const std::string& name) {
+  try {
+    if (name == "collectives")
+      collectives();
+    else if (name == "lost")
+      lost();
+    else if (name == "late")
+      late();
+    else if (name == "absent")
+      absent();
+    else
+      KEEL_CHECK(false, "no body '{}'", name);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 1;
+  }
+  return 0;
+}
+
+// Nothing of the launcher that may have started this program.
+std::vector<std::string> clean_environment() {
+  std::vector<std::string> variables;
+  for (const char* name : {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"}) {
+    if (const auto value = env(name)) variables.push_back(fmt::format("{}={}", name, *value));
+  }
+  return variables;
+}
+
+// The process id, or -1 if there is no such program.
+pid_t spawn(std::vector<std::string> command, std::vector<std::string> environment) {
+  const auto pointers = [](std::vector<std::string>& strings) {
+    std::vector<char*> out;
+    for (std::string& s : strings) out.push_back(s.data());
+    out.push_back(nullptr);
+    return out;
+  };
+  pid_t pid = -1;
+  const int error = posix_spawnp(&pid, command[0].c_str(), nullptr, nullptr,
+                                 pointers(command).data(), pointers(environment).data());
+  return error == 0 ? pid : -1;
+}
+
+std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// Runs ranks [0, started) of a job of `size`; returns their wait statuses.
+std::vector<int> run_ranks(const std::string& body, int size, int started, int port, int timeout_s,
+                           const std::vector<std::string>& more = {}) {
+  std::vector<pid_t> pids;
+  for (int r = 0; r < started; ++r) {
+    std::vector<std::string> environment = clean_environment();
+    for (const std::string& text :
+         {fmt::format("RANK={}", r), fmt::format("WORLD_SIZE={}", size),
+          fmt::format("MASTER_PORT={}", port), std::string("MASTER_ADDR=127.0.0.1"),
+          fmt::format("KEEL_COLLECTIVE_TIMEOUT_S={}", timeout_s)}) {
+      environment.push_back(text);
+    }
+    environment.insert(environment.end(), more.begin(), more.end());
+    pids.push_back(spawn({this_program(), "--rank-body=" + body}, environment));
+  }
+  std::vector<int> statuses(started, -1);
+  for (int r = 0; r < started; ++r) {
+    if (pids[r] > 0) waitpid(pids[r], &statuses[r], 0);
+  }
+  return statuses;
+}
+
+TEST(Group, SelfReturnsItsInput) {
+  const auto self = Group::self();
+  std::vector<double> values = {1, 2};
+  self->all_reduce_sum(std::span(values));
+  EXPECT_EQ(values, (std::vector<double>{1, 2}));
+  EXPECT_EQ(self->all_gather(values), std::vector<std::vector<double>>{values});
+  EXPECT_EQ(self->suggested_threads(), num_allowed_cpus());
+}
+
+TEST(Group, TwoProcesses) {
+  EXPECT_EQ(run_ranks("collectives", 2, 2, free_port(), 60), (std::vector{0, 0}));
+}
+
+TEST(Group, ThreeProcesses) {
+  EXPECT_EQ(run_ranks("collectives", 3, 3, free_port(), 60), (std::vector{0, 0, 0}));
+}
+
+TEST(Group, LostRankIsNamedByAll) {
+  EXPECT_EQ(run_ranks("lost", 3, 3, free_port(), 60), (std::vector{0, SIGKILL, 0}));
+}
+
+TEST(Group, LateRankIsNamedByAll) {
+  EXPECT_EQ(run_ranks("late", 3, 3, free_port(), 1), (std::vector{0, 0, 0}));
+}
+
+TEST(Group, AbsentRankIsNamed) {
+  EXPECT_EQ(run_ranks("absent", 2, 1, free_port(), 1), (std::vector{0}));
+}
+
+TEST(Group, StoreOfTorchrunsAgent) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore agent("127.0.0.1", options);
+  EXPECT_EQ(run_ranks("collectives", 2, 2, agent.getPort(), 60,
+                      {"TORCHELASTIC_USE_AGENT_STORE=True", "LOCAL_WORLD_SIZE=2"}),
+            (std::vector{0, 0}));
+}
+
+TEST(Group, Mpirun) {
+  std::vector<std::string> environment = clean_environment();
+  environment.insert(environment.end(),
+                     {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  const pid_t pid =
+      spawn({"mpirun", "--oversubscribe", "-np", "2", this_program(), "--rank-body=collectives"},
+            environment);
+  if (pid < 0) GTEST_SKIP() << "no mpirun on this machine";
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace keel::parallel
+
+int main(int argc, char** argv) {
+  const std::string flag = "--rank-body=";
+  if (argc == 2 && std::string(argv[1]).starts_with(flag)) {
+    return keel::parallel::run_body(argv[1] + flag.size());
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
