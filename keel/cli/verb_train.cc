@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "keel/base/log.h"
+#include "keel/base/thread_pool.h"
 #include "keel/cli/interrupt.h"
 #include "keel/cli/verbs.h"
 #include "keel/parallel/group.h"
@@ -24,6 +25,7 @@ int train(const std::vector<std::string>& args) {
   hooks.config_yaml = dump_yaml(fields);
   hooks.config_hash = config_hash(fields);
   const auto group = parallel::make_world();
+  if (group->size() > 1) set_num_threads(group->suggested_threads());
   const std::string folder = rl::train(config, group, hooks);
   if (group->rank() == 0) fmt::print("{}/report.html\n", folder);
   return 0;
