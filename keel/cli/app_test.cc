@@ -57,7 +57,8 @@ TEST(App, HelpListsEveryVerbAndEachHasAnExample) {
     EXPECT_EQ(help.code, 0);
     EXPECT_NE(help.out.find(std::string("Usage: ") + v.usage), std::string::npos) << help.out;
     EXPECT_NE(help.out.find(v.example), std::string::npos) << v.name;
-    EXPECT_TRUE(std::string(v.example).starts_with(std::string("keel ") + v.name)) << v.name;
+    EXPECT_NE(std::string(v.example).find(std::string("keel ") + v.name), std::string::npos)
+        << v.name;
   }
   EXPECT_TRUE(run({"--version"}).out.starts_with("keel 0."));
 }
