@@ -143,7 +143,9 @@ void Trainer::load() {
                dir.spec().max_positions, config_.data.max_prompt_length,
                config_.rollout.max_new_tokens);
   files_ = std::make_unique<RunFiles>(folder_, group_->rank(), config_.trainer, hooks_.config_yaml);
-  scorer_ = std::make_unique<Scorer>(config_.reward, folder_ + "/reward_output.txt");
+  // Only rank 0 has a run folder.
+  const std::string log = group_->rank() == 0 ? folder_ + "/reward_output.txt" : "";
+  scorer_ = std::make_unique<Scorer>(config_.reward, log);
   scorer_->check(train_.data);
   scorer_->check(val_.data);
 
