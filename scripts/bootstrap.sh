@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Keel builds with: Debian packages (needs root or sudo, once) and four PyPI wheels that are
+# Installs what Keel builds with: Debian packages (needs root or sudo, once) and five PyPI wheels that are
 # unpacked into .deps/wheels. Does nothing when everything is there. About 2 minutes on a bare machine.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
