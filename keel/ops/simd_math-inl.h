@@ -60,7 +60,10 @@ HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const auto lowest = hn::Set(d, -87.33f);
   // Constants first: x86 then lets a NaN in x through.
   const auto clamped = hn::Min(hn::Set(d, 88.37f), hn::Max(lowest, x));
-  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
+  // x / ln 2 rounded to an integer, which stands in the low bits of the sum with 1.5 * 2^23.
+  const auto shift = hn::Set(d, 12582912.0f);
+  const auto shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504f), shift);
+  const auto n = hn::Sub(shifted, shift);
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   auto p = hn::Set(d, 1.9875691500e-4f);
@@ -70,8 +73,9 @@ HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::MulAdd(p, hn::Mul(r, r), hn::Add(r, hn::Set(d, 1.0f)));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::Mul(p, hn::BitCast(d, exponent)));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const auto y = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, lowest), y);
 }
 HWY_INLINE VF exp_f32(VF x) { return exp_f32(F32(), x); }
 

@@ -31,10 +31,16 @@ namespace keel::ops::HWY_NAMESPACE {
 
 using Half = hn::CappedTag<float, 8>;
 inline constexpr size_t kBlockVecs = kVecs;  // vectors of a key block
-// 12 accumulators hide the latency of fused multiply-add; 6 x 2 where 16 floats are two vectors.
-inline constexpr size_t kMaxTileRows = kBlockVecs == 1 ? 12 : 6;
+// 6 x 2 accumulators hide the latency of fused multiply-add and leave registers for operands. The
+// scalar target has no registers to fill: one row keeps its code small.
+inline constexpr size_t kMaxTileRows = kLanes == 1 ? 1 : 6;
 
 inline constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+// Sum of 8 in a fixed tree; written out, GCC's vectorized loop stalls on store forwarding.
+HWY_INLINE float lane_tree_8(const float* x) {
+  return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_pool(D d, const float* p) {
@@ -95,41 +101,12 @@ HWY_INLINE void tile_each(const V* c, F&& f, std::index_sequence<I...> /*i*/) {
 }
 
 // Calls f(integral_constant<size_t, rows>) for 1 <= rows <= kMaxTileRows.
-template <class F>
+template <size_t kRows = kMaxTileRows, class F>
 HWY_INLINE void with_tile_rows(size_t rows, F&& f) {
-  using std::integral_constant;
-  switch (rows) {
-    case 1:
-      return f(integral_constant<size_t, 1>());
-    case 2:
-      return f(integral_constant<size_t, 2>());
-    case 3:
-      return f(integral_constant<size_t, 3>());
-    case 4:
-      return f(integral_constant<size_t, 4>());
-    case 5:
-      return f(integral_constant<size_t, 5>());
-    case 6:
-      return f(integral_constant<size_t, 6>());
-    default:
-      break;
+  if constexpr (kRows > 1) {
+    if (rows != kRows) return with_tile_rows<kRows - 1>(rows, f);
   }
-  if constexpr (kMaxTileRows == 12) {
-    switch (rows) {
-      case 7:
-        return f(integral_constant<size_t, 7>());
-      case 8:
-        return f(integral_constant<size_t, 8>());
-      case 9:
-        return f(integral_constant<size_t, 9>());
-      case 10:
-        return f(integral_constant<size_t, 10>());
-      case 11:
-        return f(integral_constant<size_t, 11>());
-      default:
-        return f(integral_constant<size_t, 12>());
-    }
-  }
+  f(std::integral_constant<size_t, kRows>());
 }
 
 // Rows of the next tile when `rows` are left: never leaves a remainder of one or two.
@@ -138,11 +115,14 @@ HWY_INLINE size_t tile_rows(size_t rows) {
   return rows < 2 * kMaxTileRows ? (rows + 1) / 2 : kMaxTileRows;
 }
 
-// Vectors side by side that give a tile of kRows rows about 8 to 12 accumulators.
+// Pieces of 16 columns side by side (a power of two) that give a tile of kRows rows about 12
+// accumulators.
+constexpr size_t tile_blocks(size_t rows) {
+  const size_t pieces = 12 / (rows * kBlockVecs);
+  return pieces >= 4 ? 4 : pieces >= 2 ? 2 : 1;
+}
 template <size_t kRows>
-inline constexpr size_t kTileBlocks = kRows == 1   ? 4
-                                      : kRows <= 3 ? 2
-                                                   : 1;
+inline constexpr size_t kTileBlocks = tile_blocks(kRows);
 
 // s[r][16 * j + i] = sum over head_dim of q[r] * key i of block j, for num_blocks blocks of one
 // split. k: pointers to [head_dim][16]. s has leading dimension kKvSplit.
@@ -208,6 +188,46 @@ HWY_INLINE void value_tile(const float* w, size_t num_keys, const T* const* v, s
             KEEL_INLINE_LAMBDA { finish(d, r, col + n * hn::MaxLanes(d), sum); },
         kAll);
   });
+}
+
+// Value rows of one split repacked as [ceil(head_dim / 16)][64][16]: rows whose stride is a large
+// power of two fall into few cache sets, so many query rows are worth a copy.
+HWY_INLINE size_t panel_floats(size_t head_dim) { return (head_dim + 15) / 16 * 16 * kKvSplit; }
+
+template <class T>
+void pack_panels(const T* const* v, size_t num_keys, size_t head_dim, float* panels) {
+  const Half d;
+  for (size_t key = 0; key < num_keys; ++key) {
+    const T* const from = v[key / kKvBlock] + key % kKvBlock * head_dim;
+    float* const to = panels + key * 16;
+    for (size_t col = 0; col < head_dim; col += hn::MaxLanes(d))
+      hn::StoreU(load_pool(d, from + col), d, to + col / 16 * 16 * kKvSplit + col % 16);
+  }
+}
+
+// value_tile for 16 columns (or 8, at the end of head_dim) of a panel.
+template <size_t kRows, class F>
+HWY_INLINE void panel_tile(const float* w, size_t num_keys, const float* panels, size_t head_dim,
+                           size_t col, F&& finish) {
+  const auto run = [&](auto d, auto vecs) KEEL_INLINE_LAMBDA {
+    constexpr size_t kV = decltype(vecs)::value;
+    constexpr std::make_index_sequence<kRows * kV> kAll;
+    using V = hn::Vec<decltype(d)>;
+    V c[kRows * kV];
+    tile_zero(d, c, kAll);
+    const float* const base = panels + col * kKvSplit;
+    tile_run<kRows, kV, kV>(d, TileA{w, kKvSplit, 1}, &base, 16, num_keys, c);
+    tile_each<kV>(
+        c,
+        [&](size_t r, size_t n, V sum)
+            KEEL_INLINE_LAMBDA { finish(d, r, col + n * hn::MaxLanes(d), sum); },
+        kAll);
+  };
+  if (head_dim - col >= 16) {
+    run(F32(), std::integral_constant<size_t, kBlockVecs>());
+  } else {
+    run(Half(), std::integral_constant<size_t, 8 / hn::MaxLanes(Half())>());
+  }
 }
 
 }  // namespace keel::ops::HWY_NAMESPACE

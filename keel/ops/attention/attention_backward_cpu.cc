@@ -7,6 +7,8 @@
 // After foreach_target.h:
 #include "keel/ops/attention/attention-inl.h"
 
+#include <hwy/aligned_allocator.h>
+
 #include <memory>
 #include <thread>
 #include <vector>
@@ -21,30 +23,30 @@ namespace {
 constexpr int kSplitBlocks = BackwardGroup::kMaxBlocks;
 
 // out[c][r] = in[r][c]; rows and columns are multiples of 4.
-void transpose(const float* in, size_t rows, size_t cols, float* out) {
+void transpose(const float* in, size_t ld_in, size_t rows, size_t cols, float* out, size_t ld_out) {
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
   for (size_t r = 0; r < rows; r += 4) {
     for (size_t c = 0; c < cols; c += 4) {
-      const float* const p = in + r * cols + c;
+      const float* const p = in + r * ld_in + c;
       const auto x0 = hn::LoadU(d, p);
-      const auto x1 = hn::LoadU(d, p + cols);
-      const auto x2 = hn::LoadU(d, p + 2 * cols);
-      const auto x3 = hn::LoadU(d, p + 3 * cols);
+      const auto x1 = hn::LoadU(d, p + ld_in);
+      const auto x2 = hn::LoadU(d, p + 2 * ld_in);
+      const auto x3 = hn::LoadU(d, p + 3 * ld_in);
       const auto even_low = hn::InterleaveLower(d, x0, x2);
       const auto even_high = hn::InterleaveUpper(d, x0, x2);
       const auto odd_low = hn::InterleaveLower(d, x1, x3);
       const auto odd_high = hn::InterleaveUpper(d, x1, x3);
-      float* const o = out + c * rows + r;
+      float* const o = out + c * ld_out + r;
       hn::StoreU(hn::InterleaveLower(d, even_low, odd_low), d, o);
-      hn::StoreU(hn::InterleaveUpper(d, even_low, odd_low), d, o + rows);
-      hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, o + 2 * rows);
-      hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, o + 3 * rows);
+      hn::StoreU(hn::InterleaveUpper(d, even_low, odd_low), d, o + ld_out);
+      hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, o + 2 * ld_out);
+      hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, o + 3 * ld_out);
     }
   }
 #else
   for (size_t r = 0; r < rows; ++r)
-    for (size_t c = 0; c < cols; ++c) out[c * rows + r] = in[r * cols + c];
+    for (size_t c = 0; c < cols; ++c) out[c * ld_out + r] = in[r * ld_in + c];
 #endif
 }
 
@@ -110,18 +112,14 @@ class BackwardKernel {
     heads_ = pass.shape.num_heads / pass.shape.num_kv_heads;
     const size_t block_vecs = pass.plan->rows_per_block * heads_;
     const size_t keys = kKvSplit * head_dim_;
-    float* p = attention_scratch(4 * keys + block_vecs * 2 * (head_dim_ + kKvSplit + 1));
+    float* p = attention_scratch(3 * keys + panel_floats(head_dim_) + 2 * block_vecs * kKvSplit);
     const auto take = [&](size_t n) { return std::exchange(p, p + n); };
     dk_ = take(keys);
     dv_ = take(keys);
-    k_rows_ = take(keys);
     v_columns_ = take(keys);
-    q_ = take(block_vecs * head_dim_);
-    dout_ = take(block_vecs * head_dim_);
+    k_panels_ = take(panel_floats(head_dim_));
     p_ = take(block_vecs * kKvSplit);
     ds_ = take(block_vecs * kKvSplit);
-    lse_ = take(block_vecs);
-    delta_ = take(block_vecs);
   }
 
   void run() {
@@ -146,43 +144,45 @@ class BackwardKernel {
   }
 
   void load_keys() {
-    const size_t block = kKvBlock * head_dim_;
     for (int j = 0; j < group_.num_blocks; ++j) {
       const float* const v = static_cast<const float*>(pass_.pool.v) + at(j);
+      float* const columns = v_columns_ + j * kKvBlock * head_dim_;
       k_[j] = static_cast<const float*>(pass_.pool.k) + at(j);
-      transpose(k_[j], head_dim_, kKvBlock, k_rows_ + j * block);
-      transpose(v, kKvBlock, head_dim_, v_columns_ + j * block);
-      k_row_blocks_[j] = k_rows_ + j * block;
-      v_column_blocks_[j] = v_columns_ + j * block;
+      v_column_blocks_[j] = columns;
+      transpose(v, head_dim_, kKvBlock, head_dim_, columns, kKvBlock);
+      for (size_t col = 0; col < head_dim_; col += 16)
+        transpose(k_[j] + col * kKvBlock, kKvBlock, std::min<size_t>(16, head_dim_ - col), kKvBlock,
+                  k_panels_ + col * kKvSplit + j * kKvBlock * 16, 16);
     }
   }
 
-  // Rows [row_begin_, row_begin_ + vecs_ / heads_) of the sequence that see the split.
+  // Row block `index` of the sequence, from the first row that sees the split.
   void row_block(int index) {
     const int rows = pass_.plan->rows_per_block;
+    const int row_end = std::min(sequence_->num_rows, (index + 1) * rows);
     row_begin_ = std::max(index * rows, start_);
-    vecs_ = (std::min(sequence_->num_rows, (index + 1) * rows) - row_begin_) * heads_;
-    gather_rows();
+    vecs_ = (row_end - row_begin_) * heads_;
+    vector_ = pass_.vector_at(kv_head_, index_, row_begin_);
+    q_ = pass_.packed_q + vector_ * head_dim_;
+    dout_ = pass_.packed_dout + vector_ * head_dim_;
     for_tiles([&](auto r, size_t v) KEEL_INLINE_LAMBDA { score_rows<decltype(r)::value>(v); });
     const int64_t counter =
         (pass_.plan->first_row_block[index_] + index) * pass_.shape.num_kv_heads + kv_head_;
     wait_until(pass_.splits_done[counter], group_.split);
-    for_tiles([&](auto r, size_t v) KEEL_INLINE_LAMBDA { query_rows<decltype(r)::value>(v); });
+    for (size_t col = 0; col < head_dim_; col += 16)
+      for_tiles([&](auto r, size_t v)
+                    KEEL_INLINE_LAMBDA { query_rows<decltype(r)::value>(v, col); });
+    const int last_position = sequence_->first_position + row_end - 1;
+    if (last_position / kKvSplit == group_.split) unpack_query_grad(index * rows, row_end);
     pass_.splits_done[counter].store(group_.split + 1, std::memory_order_release);
     key_rows();
   }
 
-  void gather_rows() {
-    for (size_t v = 0; v < vecs_; ++v) {
-      const int64_t row = sequence_->row + row_of(v);
-      const size_t head = kv_head_ * heads_ + v % heads_;
-      const int64_t from = head * head_dim_;
-      std::copy_n(pass_.q + row * pass_.ldq + from, head_dim_, q_ + v * head_dim_);
-      std::copy_n(pass_.dout + row * pass_.lddo + from, head_dim_, dout_ + v * head_dim_);
-      lse_[v] = pass_.lse[row * pass_.shape.num_heads + head];
-      delta_[v] =
-          pass_.delta[(pass_.first_delta[index_] + row_of(v)) * pass_.shape.num_heads + head];
-    }
+  void unpack_query_grad(int row_begin, int row_end) const {
+    const float* from = pass_.packed_dq + pass_.vector_at(kv_head_, index_, row_begin) * head_dim_;
+    const size_t width = heads_ * head_dim_;
+    for (int row = row_begin; row < row_end; ++row, from += width)
+      std::copy_n(from, width, pass_.dq + (sequence_->row + row) * pass_.lddq + kv_head_ * width);
   }
 
   int row_of(size_t v) const { return row_begin_ + static_cast<int>(v / heads_); }
@@ -205,21 +205,17 @@ class BackwardKernel {
     score_tile<kRows>(dout_ + v * head_dim_, head_dim_, v_column_blocks_, num_blocks, dp);
     for (size_t r = 0; r < kRows; ++r)
       softmax_grad_row(s + r * kKvSplit, dp + r * kKvSplit, keys_of(v + r), pass_.shape.scale,
-                       lse_[v + r], delta_[v + r]);
+                       pass_.packed_lse[vector_ + v + r], pass_.packed_delta[vector_ + v + r]);
   }
 
   // dq (+)= dS K; the first split overwrites.
   template <size_t kRows>
-  HWY_NOINLINE void query_rows(size_t v) {
-    float* to[kRows];
-    for (size_t r = 0; r < kRows; ++r) {
-      const int64_t row = sequence_->row + row_of(v + r);
-      to[r] = pass_.dq + row * pass_.lddq + (kv_head_ * heads_ + (v + r) % heads_) * head_dim_;
-    }
+  HWY_NOINLINE void query_rows(size_t v, size_t col) {
+    float* const to = pass_.packed_dq + (vector_ + v) * head_dim_;
     const bool first = group_.split == 0;
-    value_tile<kRows>(ds_ + v * kKvSplit, keys_of(v + kRows - 1), k_row_blocks_, head_dim_,
-                      [&](auto d, size_t r, size_t col, auto sum) KEEL_INLINE_LAMBDA {
-                        float* const o = to[r] + col;
+    panel_tile<kRows>(ds_ + v * kKvSplit, keys_of(v + kRows - 1), k_panels_, head_dim_, col,
+                      [&](auto d, size_t r, size_t c, auto sum) KEEL_INLINE_LAMBDA {
+                        float* const o = to + r * head_dim_ + c;
                         hn::StoreU(first ? sum : hn::Add(hn::LoadU(d, o), sum), d, o);
                       });
   }
@@ -229,6 +225,12 @@ class BackwardKernel {
     const size_t keys = keys_of(vecs_ - 1);
     for (size_t key = 0, rows; key < keys; key += rows) {
       rows = tile_rows(keys - key);
+      // The next row block follows in the packed arrays; bring it near bit by bit.
+      const size_t from = (vecs_ + key * vecs_ / kKvSplit) * head_dim_;
+      for (size_t i = 0; i < rows * vecs_ * head_dim_ / kKvSplit; i += 16) {
+        __builtin_prefetch(q_ + from + i, 0, 2);
+        __builtin_prefetch(dout_ + from + i, 0, 2);
+      }
       // Rows before the first that sees `key` hold zeros.
       const int hidden_rows = static_cast<int>(key) + start_ - row_begin_;
       const size_t skip = std::max(0, hidden_rows) * heads_;
@@ -273,9 +275,11 @@ class BackwardKernel {
   int row_begin_ = 0;
   size_t vecs_ = 0;
   const float* k_[kSplitBlocks];  // [head_dim][16], the pool's own
-  const float* k_row_blocks_[kSplitBlocks];
   const float* v_column_blocks_[kSplitBlocks];
-  float *dk_, *dv_, *k_rows_, *v_columns_, *q_, *dout_, *p_, *ds_, *lse_, *delta_;
+  int64_t vector_ = 0;  // of the row block, in the packed arrays
+  const float* q_ = nullptr;
+  const float* dout_ = nullptr;
+  float *dk_, *dv_, *v_columns_, *k_panels_, *p_, *ds_;
 };
 
 void backward_unit(const BackwardPass& pass, int64_t unit) {
@@ -283,25 +287,38 @@ void backward_unit(const BackwardPass& pass, int64_t unit) {
   BackwardKernel(pass, pass.plan->groups[unit / heads], static_cast<int>(unit % heads)).run();
 }
 
-// delta[row][head] = sum of out * dout over head_dim: 16 lanes, then a fixed tree.
-void delta_rows(const BackwardPass& pass, int64_t index) {
-  const AttentionSequence& s = pass.sequences[index];
+// Sum of x * y over head_dim: 8 lanes, then a fixed tree.
+float dot(const float* x, const float* y, size_t head_dim) {
   const Half d;
+  float lanes[8] = {};
+  for (size_t n = 0; n < 8; n += hn::MaxLanes(d)) {
+    auto sum = hn::Zero(d);
+    for (size_t i = n; i < head_dim; i += 8)
+      sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
+    hn::StoreU(sum, d, lanes + n);
+  }
+  return lane_tree_8(lanes);
+}
+
+// Packs one row block (of all sequences together).
+void pack_rows(const BackwardPass& pass, int64_t block) {
+  const auto& first = pass.plan->first_row_block;
+  const auto index =
+      static_cast<int>(std::upper_bound(first.begin(), first.end(), block) - first.begin() - 1);
+  const AttentionSequence& s = pass.sequences[index];
+  const int rows = pass.plan->rows_per_block;
+  const auto begin = static_cast<int>(block - first[index]) * rows;
   const size_t head_dim = pass.shape.head_dim;
-  for (int64_t r = 0; r < s.num_rows; ++r) {
-    for (int64_t h = 0; h < pass.shape.num_heads; ++h) {
-      const float* const x = pass.out + (s.row + r) * pass.ldo + h * head_dim;
-      const float* const y = pass.dout + (s.row + r) * pass.lddo + h * head_dim;
-      float lanes[8] = {};
-      for (size_t n = 0; n < 8; n += hn::MaxLanes(d)) {
-        auto sum = hn::Zero(d);
-        for (size_t i = n; i < head_dim; i += 8)
-          sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
-        hn::StoreU(sum, d, lanes + n);
-      }
-      for (int width = 4; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-      pass.delta[(pass.first_delta[index] + r) * pass.shape.num_heads + h] = lanes[0];
+  const int heads = pass.shape.num_heads / pass.shape.num_kv_heads;
+  for (int row = begin; row < std::min(s.num_rows, begin + rows); ++row) {
+    for (int h = 0; h < pass.shape.num_heads; ++h) {
+      const int64_t to = pass.vector_at(h / heads, index, row) + h % heads;
+      const int64_t col = h * static_cast<int64_t>(head_dim);
+      const float* const dout = pass.dout + (s.row + row) * pass.lddo + col;
+      std::copy_n(pass.q + (s.row + row) * pass.ldq + col, head_dim, pass.packed_q + to * head_dim);
+      std::copy_n(dout, head_dim, pass.packed_dout + to * head_dim);
+      pass.packed_lse[to] = pass.lse[(s.row + row) * pass.shape.num_heads + h];
+      pass.packed_delta[to] = dot(pass.out + (s.row + row) * pass.ldo + col, dout, head_dim);
     }
   }
 }
@@ -314,7 +331,7 @@ HWY_AFTER_NAMESPACE();
 namespace keel::ops {
 namespace {
 HWY_EXPORT(backward_unit);
-HWY_EXPORT(delta_rows);
+HWY_EXPORT(pack_rows);
 }  // namespace
 
 void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq,
@@ -324,43 +341,51 @@ void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq
   check_attention_shape(shape);
   KEEL_CHECK(pool.dtype == DType::kF32, "backward needs f32 pools");
   const BackwardPlan plan = plan_backward(shape, sequences);
-  std::vector<int64_t> first_delta;
+  std::vector<int64_t> first_row;
   int64_t rows = 0;
   for (const AttentionSequence& s : sequences) {
-    first_delta.push_back(rows);
+    first_row.push_back(rows);
     rows += s.num_rows;
   }
-  std::vector<float> delta(rows * shape.num_heads);
   const auto counters = [&](int64_t n) {
     return std::make_unique<std::atomic<int>[]>(n * shape.num_kv_heads);
   };
   const auto splits_done = counters(plan.first_row_block.back());
   const auto groups_done = counters(plan.num_pool_blocks);
-  const BackwardPass pass = {shape,
-                             q,
-                             ldq,
-                             pool,
-                             sequences,
-                             out,
-                             ldo,
-                             lse,
-                             dout,
-                             lddo,
-                             dq,
-                             lddq,
-                             dk_pool,
-                             dv_pool,
-                             &plan,
-                             delta.data(),
-                             first_delta.data(),
-                             splits_done.get(),
-                             groups_done.get()};
-  const auto delta_kernel = HWY_DYNAMIC_DISPATCH(delta_rows);
-  compute_pool().parallel_for(static_cast<int64_t>(sequences.size()),
-                              [&](int64_t i, int) { delta_kernel(pass, i); });
-  const auto kernel = HWY_DYNAMIC_DISPATCH(backward_unit);
-  const auto units = static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads;
-  compute_pool().parallel_for(units, [&](int64_t i, int) { kernel(pass, i); });
+  const int64_t vectors = rows * shape.num_heads, values = vectors * shape.head_dim;
+  const auto packed = hwy::AllocateAligned<float>(3 * values + 2 * vectors);
+  KEEL_CHECK(packed != nullptr, "no memory for {} query vectors", vectors);
+
+  BackwardPass pass = {shape,
+                       q,
+                       ldq,
+                       pool,
+                       sequences,
+                       out,
+                       ldo,
+                       lse,
+                       dout,
+                       lddo,
+                       dq,
+                       lddq,
+                       dk_pool,
+                       dv_pool,
+                       &plan,
+                       splits_done.get(),
+                       groups_done.get()};
+  pass.first_row = first_row.data();
+  pass.num_rows = rows;
+  pass.packed_q = packed.get();
+  pass.packed_dout = pass.packed_q + values;
+  pass.packed_dq = pass.packed_dout + values;
+  pass.packed_lse = pass.packed_dq + values;
+  pass.packed_delta = pass.packed_lse + vectors;
+
+  const auto pack = HWY_DYNAMIC_DISPATCH(pack_rows);
+  compute_pool().parallel_for(plan.first_row_block.back(), [&](int64_t i, int) { pack(pass, i); });
+  const auto unit = HWY_DYNAMIC_DISPATCH(backward_unit);
+  compute_pool().parallel_for(static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads,
+                              [&](int64_t i, int) { unit(pass, i); });
 }
 
 }  // namespace keel::ops

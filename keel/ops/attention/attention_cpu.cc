@@ -35,31 +35,35 @@ void reset(const State& state, size_t vecs, size_t head_dim) {
   std::fill_n(state.out, vecs * head_dim, 0.0f);
 }
 
+constexpr int kSplitBlocks = kKvSplit / kKvBlock;
+
+// Query vectors from which on value rows are repacked.
+constexpr size_t kPackVecs = 18;
+
 // s: scores of one query vector against num_blocks key blocks, of which num_keys keys count.
-// s becomes exp(scale * s - max); returns the maximum and adds to 16 lane sums started from zero.
-HWY_INLINE float softmax_row(float* s, size_t num_keys, size_t num_blocks, float scale,
-                             bool round_p, float* sum) {
+// s becomes exp(scale * s - max); returns the maximum; sum receives 16 lane sums.
+HWY_NOINLINE float softmax_row(float* s, size_t num_keys, size_t num_blocks, float scale,
+                               bool round_p, float* sum) {
   const F32 d;
   for (size_t i = num_keys / kLanes * kLanes; i < num_blocks * kKvBlock; i += kLanes) {
     const auto index = hn::Iota(d, static_cast<float>(i));
     const auto valid = hn::Lt(index, hn::Set(d, static_cast<float>(num_keys)));
     hn::StoreU(hn::IfThenElse(valid, hn::LoadU(d, s + i), hn::Set(d, kNegInf)), d, s + i);
   }
-  auto max = hn::LoadU(d, s);
+  VF max = hn::LoadU(d, s);
   for (size_t i = kLanes; i < num_blocks * kKvBlock; i += kLanes)
     max = hn::Max(max, hn::LoadU(d, s + i));
   const float top = hn::GetLane(hn::MaxOfLanes(d, max)) * scale;
-  const auto minus = hn::Set(d, top);
-  const auto factor = hn::Set(d, scale);
-  for (size_t n = 0; n < kBlockVecs; ++n) {
-    auto lane_sum = hn::Zero(d);
-    for (size_t j = 0; j < num_blocks; ++j) {
-      float* const x = s + j * kKvBlock + n * kLanes;
-      const auto p = exp_f32(hn::MulSub(hn::LoadU(d, x), factor, minus));
+  const VF factor = hn::Set(d, scale);
+  const VF minus = hn::Set(d, top);
+  for (size_t n = 0; n < 16; n += kLanes) {
+    VF lane_sum = hn::Zero(d);
+    for (size_t i = n; i < num_blocks * kKvBlock; i += kKvBlock) {
+      const VF p = exp_f32(hn::MulSub(hn::LoadU(d, s + i), factor, minus));
       lane_sum = hn::Add(lane_sum, p);
-      hn::StoreU(round_p ? round_bf16(p) : p, d, x);
+      hn::StoreU(round_p ? round_bf16(p) : p, d, s + i);
     }
-    hn::StoreU(lane_sum, d, sum + n * kLanes);
+    hn::StoreU(lane_sum, d, sum + n);
   }
   return top;
 }
@@ -94,12 +98,31 @@ void merge_sums(const State& state, const float* max, const float* sum, size_t v
 }
 
 // The fixed tree over the 16 lane sums.
-float lane_tree(const float* sum) {
-  float x[16];
-  std::copy_n(sum, 16, x);
-  for (int width = 8; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) x[i] += x[i + width];
-  return x[0];
+HWY_INLINE float lane_tree(const float* sum) {
+  float x[8];
+  for (int i = 0; i < 8; ++i) x[i] = sum[i] + sum[i + 8];
+  return lane_tree_8(x);
+}
+
+// Takes a tile of P.V: out = out * a + sum * b, row by row.
+struct MergeOutput {
+  float* out;
+  size_t head_dim;
+  const float* a;
+  const float* b;
+
+  template <class D>
+  HWY_INLINE void operator()(D d, size_t r, size_t col, hn::Vec<D> sum) const {
+    float* const o = out + r * head_dim + col;
+    const auto old = hn::Mul(hn::LoadU(d, o), hn::Set(d, a[r]));
+    hn::StoreU(hn::MulAdd(sum, hn::Set(d, b[r]), old), d, o);
+  }
+};
+
+template <size_t kRows>
+HWY_NOINLINE void panel_rows(const float* p, size_t keys, const float* panels, size_t col,
+                             const MergeOutput& output) {
+  panel_tile<kRows>(p, keys, panels, output.head_dim, col, output);
 }
 
 template <class T>
@@ -111,8 +134,10 @@ class ForwardKernel {
     group_ = pass.shape.num_heads / pass.shape.num_kv_heads;
     vecs_ = static_cast<size_t>(unit.row_end - unit.row_begin) * group_;
     const int64_t padded = round_up_16(vecs_);
-    float* p = attention_scratch(vecs_ * (2 * head_dim_ + kKvSplit + 32) + 5 * padded);
-    q_ = p;
+    float* p = attention_scratch(vecs_ * (2 * head_dim_ + kKvSplit + 32) + 5 * padded +
+                                 panel_floats(head_dim_));
+    panels_ = p;
+    q_ = panels_ + panel_floats(head_dim_);
     state_.out = q_ + vecs_ * head_dim_;
     scores_ = state_.out + vecs_ * head_dim_;
     state_.sum = scores_ + vecs_ * kKvSplit;
@@ -162,25 +187,55 @@ class ForwardKernel {
     const int start = index * kKvSplit;
     const int first_row = start - sequence_.first_position - unit_.row_begin;
     const size_t begin = std::max(0, first_row) * group_;
-    const size_t num_blocks = (keys_of(vecs_ - 1, start) + kKvBlock - 1) / kKvBlock;
-    const T* k[kKvSplit / kKvBlock];
-    const T* v[kKvSplit / kKvBlock];
-    for (size_t j = 0; j < num_blocks; ++j) {
-      const int64_t block = sequence_.blocks[start / kKvBlock + j];
-      const int64_t at = (block * pass_.shape.num_kv_heads + unit_.kv_head) *
-                         static_cast<int64_t>(head_dim_ * kKvBlock);
-      k[j] = static_cast<const T*>(pass_.pool.k) + at;
-      v[j] = static_cast<const T*>(pass_.pool.v) + at;
-    }
+    const T* k[kSplitBlocks];
+    const T* v[kSplitBlocks];
+    const size_t num_blocks = blocks_of(index, k, v);
+    const bool pack = vecs_ - begin >= kPackVecs;
+    // The value rows come near while scores are computed, the next keys while values are added up.
+    size_t fetched = 0;
     for_tiles(begin, start, [&](auto rows, size_t at, size_t keys) KEEL_INLINE_LAMBDA {
+      if (pack && fetched < num_blocks) prefetch(v[fetched++]);
       score_rows<decltype(rows)::value>(at, keys, start, k);
     });
     const State running = {state_.max + begin, state_.sum + begin * 16, nullptr};
     merge_sums(running, split_max_ + begin, split_sum_ + begin * 16, vecs_ - begin, a_ + begin,
                b_ + begin);
-    for_tiles(begin, start, [&](auto rows, size_t at, size_t keys) KEEL_INLINE_LAMBDA {
-      value_rows<decltype(rows)::value>(at, keys, v);
-    });
+    if (!pack) {
+      for_tiles(begin, start, [&](auto rows, size_t at, size_t keys) KEEL_INLINE_LAMBDA {
+        value_rows<decltype(rows)::value>(at, keys, v);
+      });
+      return;
+    }
+    pack_panels(v, keys_of(vecs_ - 1, start), head_dim_, panels_);
+    const size_t num_next = index + 1 < unit_.split_end ? blocks_of(index + 1, k, v) : 0;
+    fetched = 0;
+    for (size_t col = 0; col < head_dim_; col += 16) {
+      for_tiles(begin, start, [&](auto rows, size_t at, size_t keys) KEEL_INLINE_LAMBDA {
+        if (fetched < num_next) prefetch(k[fetched++]);
+        panel_rows<decltype(rows)::value>(scores_ + at * kKvSplit, keys, panels_, col,
+                                          output_at(at));
+      });
+    }
+  }
+
+  // Where the blocks of a split lie; returns their number.
+  size_t blocks_of(int split, const T** k, const T** v) const {
+    const int num_keys =
+        std::min(kKvSplit, sequence_.first_position + unit_.row_end - split * kKvSplit);
+    const size_t num_blocks = (num_keys + kKvBlock - 1) / kKvBlock;
+    for (size_t j = 0; j < num_blocks; ++j) {
+      const int64_t block = sequence_.blocks[split * kSplitBlocks + j];
+      const int64_t at = (block * pass_.shape.num_kv_heads + unit_.kv_head) *
+                         static_cast<int64_t>(head_dim_ * kKvBlock);
+      k[j] = static_cast<const T*>(pass_.pool.k) + at;
+      v[j] = static_cast<const T*>(pass_.pool.v) + at;
+    }
+    return num_blocks;
+  }
+
+  HWY_INLINE void prefetch(const T* block) const {
+    constexpr size_t kLine = 64 / sizeof(T);
+    for (size_t i = 0; i < head_dim_ * kKvBlock; i += kLine) __builtin_prefetch(block + i, 0, 2);
   }
 
   // f(integral_constant<rows>, first vector, keys that the last of the rows sees)
@@ -207,16 +262,11 @@ class ForwardKernel {
 
   template <size_t kRows>
   HWY_NOINLINE void value_rows(size_t at, size_t keys, const T* const* v) {
-    float* const out = state_.out + at * head_dim_;
-    const float* const a = a_ + at;
-    const float* const b = b_ + at;
-    const size_t head_dim = head_dim_;
-    value_tile<kRows>(scores_ + at * kKvSplit, keys, v, head_dim,
-                      [&](auto d, size_t r, size_t col, auto sum) KEEL_INLINE_LAMBDA {
-                        float* const o = out + r * head_dim + col;
-                        const auto old = hn::Mul(hn::LoadU(d, o), hn::Set(d, a[r]));
-                        hn::StoreU(hn::MulAdd(sum, hn::Set(d, b[r]), old), d, o);
-                      });
+    value_tile<kRows>(scores_ + at * kKvSplit, keys, v, head_dim_, output_at(at));
+  }
+
+  MergeOutput output_at(size_t at) const {
+    return {state_.out + at * head_dim_, head_dim_, a_ + at, b_ + at};
   }
 
   State saved(const ForwardMerge& merge, int slot) const {
@@ -272,7 +322,7 @@ class ForwardKernel {
   const AttentionSequence& sequence_;
   size_t head_dim_, group_, vecs_;
   State state_;
-  float *q_, *scores_, *split_sum_, *split_max_, *a_, *b_;
+  float *panels_, *q_, *scores_, *split_sum_, *split_max_, *a_, *b_;
 };
 
 void forward_unit(const ForwardPass& pass, const ForwardUnit& unit) {

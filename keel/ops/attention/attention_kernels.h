@@ -76,7 +76,7 @@ void attention_forward(const AttentionShape& shape, const float* q, int64_t ldq,
 // dv_pool (f32, v-like layout [blocks][kv_heads][16][head_dim] for both) are overwritten for every
 // block that a sequence lists. A block shared by several sequences receives the sum over them in an
 // order that depends on the block lists only, not on threads. Roundings to bf16 are passed through.
-// Memory: O(rows * num_heads) and about 0.3 MB for each thread.
+// Memory: three copies of q and about 0.3 MB for each thread.
 void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq,
                         const KvPool& pool, std::span<const AttentionSequence> sequences,
                         const float* out, int64_t ldo, const float* lse, const float* dout,

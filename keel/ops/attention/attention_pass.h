@@ -39,10 +39,24 @@ struct BackwardPass {
   float* dk_pool = nullptr;
   float* dv_pool = nullptr;
   const BackwardPlan* plan = nullptr;
-  float* delta = nullptr;                   // [rows of the sequences, num_heads]
-  const int64_t* first_delta = nullptr;     // [sequences], rows of earlier sequences
   std::atomic<int>* splits_done = nullptr;  // [row blocks][kv_heads]
   std::atomic<int>* groups_done = nullptr;  // [pool blocks][kv_heads]
+
+  // Query vectors repacked as [kv_heads][rows of the sequences][heads of the group] (x head_dim):
+  // every split reads them again, and rows of many heads lie far apart.
+  const int64_t* first_row = nullptr;  // [sequences], rows of earlier sequences
+  int64_t num_rows = 0;
+  float* packed_q = nullptr;
+  float* packed_dout = nullptr;
+  float* packed_dq = nullptr;
+  float* packed_lse = nullptr;
+  float* packed_delta = nullptr;  // sum of out * dout over head_dim
+
+  // Index of the first query vector of a row.
+  int64_t vector_at(int kv_head, int sequence, int row) const {
+    return (kv_head * num_rows + first_row[sequence] + row) *
+           (shape.num_heads / shape.num_kv_heads);
+  }
 };
 
 // Grows-only scratch of the calling thread, 64-byte aligned; contents are undefined.

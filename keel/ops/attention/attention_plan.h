@@ -39,7 +39,7 @@ struct ForwardPlan {
 };
 
 // Query vectors (rows x heads of a group) that one forward unit holds at most.
-inline constexpr int kForwardVecs = 48;
+inline constexpr int kForwardVecs = 96;
 
 // Floats of one softmax state of `vecs` query vectors: maximum, 16 partial sums, output.
 inline int64_t state_floats(int64_t vecs, int head_dim) { return vecs * (1 + 16 + head_dim); }

@@ -160,6 +160,23 @@ TEST(Attention, SharedPrefixEqualsOwnCopy) {
   EXPECT_EQ(a, test::forward(p, sequences, p.pool()));
 }
 
+// What is not finite must show, so that the step can be skipped.
+TEST(Attention, NanReachesItsRowsOnly) {
+  for (const int victim : {0, 1, 2}) {
+    Problem p = make_problem(4, 2, 24, {{70, 0, -1}, {70, 0, -1}});
+    const Result clean = test::forward(p, p.sequences, p.pool());
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    // Position 64 of the second sequence, kv head 0, dimension 5.
+    const int64_t block = p.blocks[1][4] * p.block_values();
+    if (victim == 0) p.q[(70 + 64) * p.q_width() + 5] = nan;
+    if (victim == 1) p.k_pool[block + 5 * kKvBlock] = nan;
+    if (victim == 2) p.v_pool[block + 5] = nan;
+    const Result r = test::forward(p, p.sequences, p.pool());
+    EXPECT_TRUE(std::isnan(r.out[(70 + 64) * p.q_width() + 5])) << victim;
+    for (int64_t i = 0; i < 70 * p.q_width(); ++i) ASSERT_EQ(clean.out[i], r.out[i]);
+  }
+}
+
 TEST(Attention, WritesOnlyItsRows) {
   Problem p = make_problem(2, 1, 24, {{5, 0, -1}, {3, 20, -1}});
   const int64_t ld = p.q_width() + 7;
