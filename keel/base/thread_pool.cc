@@ -30,14 +30,18 @@ void pause_cpu() {
 
 }  // namespace
 
+// A region is open while indices are left. A worker counts itself in before it looks at the task; one
+// that wakes too late finds the gate closed and sleeps again, so that nobody waits for a thread that
+// the machine has no core for.
 struct ThreadPool::State {
   using Task = FunctionRef<void(int64_t, int)>;
+  static constexpr uint32_t kOpen = 1u << 31;  // the bits below count workers inside
 
   std::vector<std::thread> workers;
   std::mutex region_mutex;  // one parallel region at a time
-  alignas(64) std::atomic<uint64_t> generation{0};
+  alignas(64) std::atomic<uint32_t> generation{0};
+  alignas(64) std::atomic<uint32_t> gate{0};
   alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<int> running{0};
   std::atomic<bool> stop{false};
   const Task* task = nullptr;
   int64_t count = 0;
@@ -57,26 +61,50 @@ struct ThreadPool::State {
     in_task = false;
   }
 
+  bool enter() {
+    uint32_t seen = gate.load(std::memory_order_relaxed);
+    while (seen & kOpen) {
+      if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+
+  void leave() {
+    if (gate.fetch_sub(1, std::memory_order_release) == 1) gate.notify_one();
+  }
+
   void work(int thread) {
     set_flush_denormals();
-    uint64_t seen = 0;
+    uint32_t seen = 0;
     while (true) {
       for (int s = 0; s < kSpins && generation.load(std::memory_order_acquire) == seen; ++s)
         pause_cpu();
       generation.wait(seen, std::memory_order_acquire);
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
+      if (!enter()) continue;
       drain(thread);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+      leave();
     }
   }
 
-  void wait_done() {
+  void open(int64_t num_indices, const Task& fn) {
+    task = &fn;
+    count = num_indices;
+    next.store(0, std::memory_order_relaxed);
+    gate.store(kOpen, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_acq_rel);
+    generation.notify_all();
+  }
+
+  void close() {
+    gate.fetch_and(~kOpen, std::memory_order_relaxed);
     for (int s = 0; s < kSpins; ++s) {
-      if (running.load(std::memory_order_acquire) == 0) return;
+      if (gate.load(std::memory_order_acquire) == 0) return;
       pause_cpu();
     }
-    for (int r; (r = running.load(std::memory_order_acquire)) != 0;) running.wait(r);
+    for (uint32_t seen; (seen = gate.load(std::memory_order_acquire)) != 0;)
+      gate.wait(seen, std::memory_order_acquire);
   }
 };
 
@@ -101,14 +129,9 @@ void ThreadPool::parallel_for(int64_t count, FunctionRef<void(int64_t, int)> fn)
     return;
   }
   const std::lock_guard lock(state_->region_mutex);
-  state_->task = &fn;
-  state_->count = count;
-  state_->next.store(0, std::memory_order_relaxed);
-  state_->running.store(num_threads_ - 1, std::memory_order_relaxed);
-  state_->generation.fetch_add(1, std::memory_order_acq_rel);
-  state_->generation.notify_all();
+  state_->open(count, fn);
   state_->drain(0);
-  state_->wait_done();
+  state_->close();
   if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
 }
 
