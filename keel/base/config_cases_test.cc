@@ -68,7 +68,7 @@ struct ModelPath {
   }
 };
 
-struct Optim {
+struct Optimizer {
   double lr = 1e-6;
   template <class V>
   void visit(V& v) {
@@ -100,7 +100,7 @@ struct LossMode {
 
 struct Actor {
   std::string strategy;
-  Optim optim;
+  Optimizer optim;
   Megatron megatron;
   LossMode policy_loss;
   int64_t mini = 64, micro = 2;
@@ -237,7 +237,7 @@ struct Trainer {
 
 struct Critic {
   ModelPath model;
-  Optim optim;
+  Optimizer optim;
   int64_t micro = 1;
   double clip = 0.5;
   template <class V>
@@ -290,7 +290,7 @@ struct VerlConfig {  // PPO trainer, SFT trainer and reward model in one
   Critic critic;
   Reward reward;
   ModelPath model;
-  Optim optim;
+  Optimizer optim;
   template <class V>
   void visit(V& v) {
     v.section("data", data);

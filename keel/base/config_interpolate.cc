@@ -6,6 +6,7 @@
 #include <set>
 
 #include "keel/base/config.h"
+#include "keel/base/config_override.h"
 #include "keel/base/env.h"
 
 namespace keel::config_internal {
@@ -34,12 +35,6 @@ size_t closing_brace(const std::string& text, size_t open) {
     if (text[i] == '}' && --depth == 0) return i;
   }
   return std::string::npos;
-}
-
-std::string trim(const std::string& text) {
-  const size_t first = text.find_first_not_of(' ');
-  return first == std::string::npos ? ""
-                                    : text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
 class Resolver {

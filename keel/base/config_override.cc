@@ -20,12 +20,6 @@ ConfigFinding bad_override(const std::string& field, const std::string& expected
   return f;
 }
 
-std::string trim(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 // A copy of `node` where `path` holds `value` (null = removed).
 YamlPtr with_value(const YamlPtr& node, const std::string& path, const YamlPtr& value) {
   const size_t dot = path.find('.');
@@ -169,6 +163,12 @@ class Overrides {
 };
 
 }  // namespace
+
+std::string trim(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
 
 YamlPtr apply_overrides(YamlPtr root, const std::vector<std::string>& args,
                         const ConfigFields& fields, ConfigFindings& findings) {

@@ -9,6 +9,9 @@
 
 namespace keel::config_internal {
 
+// `text` without blanks and tabs at its ends.
+std::string trim(const std::string& text);
+
 // Returns the tree with all good overrides applied in order; faults go to `findings`.
 YamlPtr apply_overrides(YamlPtr root, const std::vector<std::string>& overrides,
                         const ConfigFields& fields, ConfigFindings& findings);

@@ -181,6 +181,10 @@ Issue syntax_issue(std::string_view text, const Handler& handler) {
 
 }  // namespace
 
+Json plain_json(const OrderedJson& value) {
+  return Json::parse(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 bool is_utf8(std::string_view s) {
   const auto* p = reinterpret_cast<const unsigned char*>(s.data());
   for (size_t i = 0; i < s.size();) {

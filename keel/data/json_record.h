@@ -25,6 +25,9 @@ struct Issue {
 bool parse_json_record(std::string_view text, int max_depth, OrderedJson& out,
                        std::vector<Issue>& issues);
 
+// The same value with keys in sorted order; bytes that are not UTF-8 are replaced.
+Json plain_json(const OrderedJson& value);
+
 // True if `s` is well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_utf8(std::string_view s);
 

@@ -14,10 +14,6 @@ namespace {
 const std::vector<std::string> kRoles = {"system",    "developer", "user",
                                          "assistant", "tool",      "function"};
 
-Json plain(const OrderedJson& v) {
-  return Json::parse(v.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
 std::optional<std::string> read_role(const OrderedJson& message, const std::string& path,
                                      const std::string& key, const std::vector<std::string>& known,
                                      RowReport& report) {
@@ -103,7 +99,7 @@ std::optional<Message> read_message(const OrderedJson& m, const std::string& pat
       out.role == "assistant" && !(weight && weight->is_number() && weight->get<double>() == 0);
   for (const auto& [key, value] : m.items()) {
     if (key == "role" || key == "content" || key == "weight" || value.is_null()) continue;
-    out.extra[key] = plain(value);
+    out.extra[key] = plain_json(value);
   }
   return out;
 }

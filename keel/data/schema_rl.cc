@@ -9,10 +9,6 @@
 namespace keel {
 namespace {
 
-Json plain(const OrderedJson& v) {
-  return Json::parse(v.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
 // LaTeX that no parser can read: braces that do not match.
 bool braces_match(const std::string& s) {
   int64_t depth = 0;
@@ -155,11 +151,11 @@ void keep_extra(const OrderedJson& row, std::initializer_list<std::string> used,
   for (const auto& [key, value] : row.items()) {
     if (std::find(used.begin(), used.end(), key) != used.end() || value.is_binary()) continue;
     if (key == "tools" && !value.is_null()) {
-      auto tools = plain(value);
+      auto tools = plain_json(value);
       if (tools.is_string()) tools = Json::parse(tools.get<std::string>(), nullptr, false);
       out.tools = tools.is_discarded() ? Json(nullptr) : std::move(tools);
     } else {
-      out.extra[key] = plain(value);
+      out.extra[key] = plain_json(value);
     }
   }
 }

@@ -147,7 +147,7 @@ TEST(Gguf, ReadsValuesAndTensors) {
   }
 }
 
-std::string fault_of_bytes(const TempFolder& t, const std::string& bytes) {
+std::string gguf_fault(const TempFolder& t, const std::string& bytes) {
   write_bytes(t.file("f"), bytes);
   return fault_of([&] { GgufFile(t.file("f")); });
 }
@@ -155,21 +155,21 @@ std::string fault_of_bytes(const TempFolder& t, const std::string& bytes) {
 TEST(Gguf, Refuses) {
   TempFolder t;
   const std::string good = small_file();
-  EXPECT_EQ(fault_of_bytes(t, good), "");
-  EXPECT_EQ(fault_of_bytes(t, ""), "empty_file");
-  EXPECT_EQ(fault_of_bytes(t, "GGU"), "file_truncated");
-  EXPECT_EQ(fault_of_bytes(t, "GGML" + good.substr(4)), "wrong_format");
-  EXPECT_EQ(fault_of_bytes(t, small_file(1)), "wrong_format");
-  EXPECT_EQ(fault_of_bytes(t, good.substr(0, good.size() / 2)), "file_truncated");
-  EXPECT_EQ(fault_of_bytes(t, good.substr(0, good.size() - 32)), "file_truncated");
+  EXPECT_EQ(gguf_fault(t, good), "");
+  EXPECT_EQ(gguf_fault(t, ""), "empty_file");
+  EXPECT_EQ(gguf_fault(t, "GGU"), "file_truncated");
+  EXPECT_EQ(gguf_fault(t, "GGML" + good.substr(4)), "wrong_format");
+  EXPECT_EQ(gguf_fault(t, small_file(1)), "wrong_format");
+  EXPECT_EQ(gguf_fault(t, good.substr(0, good.size() / 2)), "file_truncated");
+  EXPECT_EQ(gguf_fault(t, good.substr(0, good.size() - 32)), "file_truncated");
   std::string huge = good;
   huge[15] = '\x7F';  // tensor count
-  EXPECT_EQ(fault_of_bytes(t, huge), "file_truncated");
+  EXPECT_EQ(gguf_fault(t, huge), "file_truncated");
 
   const auto with = [&](auto fill) {
     GgufWriter w;
     fill(w);
-    return fault_of_bytes(t, w.bytes());
+    return gguf_fault(t, w.bytes());
   };
   EXPECT_EQ(with([](auto& w) { w.u32("a", 1), w.u32("a", 2); }), "bad_header");
   EXPECT_EQ(with([](auto& w) { w.entry("a", 99, "xxxx"); }), "bad_header");

@@ -1,5 +1,6 @@
 #include "keel/model/model.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -63,6 +64,8 @@ Model::Model(ModelSpec spec, ops::DType dtype)
       spec_.hidden % 8 == 0 && spec_.intermediate % 8 == 0 && spec_.moe.intermediate % 8 == 0,
       "[config.json] expected hidden and intermediate sizes that are multiples of 8, got {} and {}",
       spec_.hidden, spec_.intermediate);
+  // Its sums split by thread count, and its waiting threads spin on the cores of compute_pool().
+  at::set_num_threads(1);
   embedding_ = add(std::make_unique<Parameter>("embed_tokens", spec_.vocab, spec_.hidden, dtype));
   for (int64_t i = 0; i < spec_.layers; ++i) add_layer(i);
   final_norm_ = add(std::make_unique<Parameter>("norm", spec_.hidden, 0, dtype));

@@ -27,9 +27,7 @@ int64_t leaf_begin(int64_t k, int num_leaves, int leaf) {
 }
 
 uint16_t to_bf16(float value) {
-  const auto u = std::bit_cast<uint32_t>(value);
-  if (value != value) return static_cast<uint16_t>((u >> 16) | 0x40);
-  return static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(round_to_bf16(value)) >> 16);
 }
 
 float from_bf16(uint16_t value) { return std::bit_cast<float>(uint32_t{value} << 16); }

@@ -11,6 +11,7 @@
 // anywhere.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace keel::ops {
@@ -47,6 +48,13 @@ int64_t leaf_begin(int64_t k, int num_leaves, int leaf);
 // Nearest even; NaN stays NaN.
 uint16_t to_bf16(float value);
 float from_bf16(uint16_t value);
+
+// The bf16 value nearest to x, as f32; NaN stays NaN. Inline: loops over it vectorize.
+inline float round_to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t nearest = bits + 0x7FFFu + (bits >> 16 & 1);
+  return std::bit_cast<float>((x == x ? nearest : bits | 0x400000u) & 0xFFFF0000u);
+}
 
 // Copies rows [row, row + rows) of w from row-major f32 (leading dimension ldw) into packed storage
 // of [n, k]. For bf16 values are rounded to nearest even. The call that writes row n - 1 also

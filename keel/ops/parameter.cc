@@ -9,13 +9,10 @@
 
 #include "keel/base/error.h"
 #include "keel/base/thread_pool.h"
+#include "keel/ops/packed.h"
 
 namespace keel::ops {
 namespace {
-
-float round_to_bf16(float x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(to_bf16(x)) << 16);
-}
 
 constexpr int64_t kPublishBlock = 1 << 16;  // a multiple of the panel width
 

@@ -25,7 +25,7 @@ Floats random(size_t n, uint64_t key, double scale = 1.0) {
   for (size_t i = 0; i < n; ++i) x[i] = static_cast<float>((uniform(key, i) - 0.5) * 2 * scale);
   return x;
 }
-Doubles widen(const Floats& x) { return {x.begin(), x.end()}; }
+Doubles to_doubles(const Floats& x) { return {x.begin(), x.end()}; }
 
 double dot(const Doubles& a, const Floats& b) {
   double sum = 0;
@@ -36,7 +36,7 @@ double dot(const Doubles& a, const Floats& b) {
 // d <f(x), cotangent> / dx by central differences.
 Doubles numeric_gradient(const std::function<Doubles(const Doubles&)>& f, const Floats& x,
                          const Floats& cotangent) {
-  Doubles at = widen(x), grad(x.size());
+  Doubles at = to_doubles(x), grad(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
     const double h = 1e-5, keep = at[i];
     at[i] = keep + h;
@@ -76,14 +76,16 @@ TEST(RmsNorm, MatchesReferenceAndDifferences) {
     Floats y(m * n), rstd(m), dx(m * n), dw(n, 0.0f);
     const auto cols = static_cast<int64_t>(n);
     rms_norm_forward(x.data(), cols, w.data(), m, cols, 1e-6f, false, y.data(), cols, rstd.data());
-    expect_close(y, norm_ref(widen(x), widen(w), n), 1e-5, "y");
+    expect_close(y, norm_ref(to_doubles(x), to_doubles(w), n), 1e-5, "y");
     rms_norm_backward(x.data(), cols, w.data(), rstd.data(), dy.data(), cols, m, cols, dx.data(),
                       cols, dw.data());
     expect_close(
-        dx, numeric_gradient([&](const Doubles& v) { return norm_ref(v, widen(w), n); }, x, dy),
+        dx,
+        numeric_gradient([&](const Doubles& v) { return norm_ref(v, to_doubles(w), n); }, x, dy),
         1e-4, "dx");
     expect_close(
-        dw, numeric_gradient([&](const Doubles& v) { return norm_ref(widen(x), v, n); }, w, dy),
+        dw,
+        numeric_gradient([&](const Doubles& v) { return norm_ref(to_doubles(x), v, n); }, w, dy),
         1e-4, "dw");
   }
 }
@@ -120,7 +122,7 @@ TEST(Swiglu, MatchesReferenceAndDifferences) {
   const Floats x = random(m * 2 * n, 4, 8.0), dy = random(m * n, 5);
   Floats y(m * n), dx(m * 2 * n);
   swiglu_forward(x.data(), m, n, false, y.data());
-  expect_close(y, swiglu_ref(widen(x), n), 1e-5, "y");
+  expect_close(y, swiglu_ref(to_doubles(x), n), 1e-5, "y");
   swiglu_backward(x.data(), dy.data(), m, n, dx.data());
   expect_close(dx, numeric_gradient([&](const Doubles& v) { return swiglu_ref(v, n); }, x, dy),
                1e-4, "dx");
@@ -168,20 +170,20 @@ TEST(Rope, MatchesReferenceAndDifferences) {
     dk.insert(dk.end(), dy.begin() + static_cast<std::ptrdiff_t>(r * 32 + 16),
               dy.begin() + static_cast<std::ptrdiff_t>(r * 32 + 32));
   }
-  expect_close(out, rope_ref(widen(x), widen(norm), positions, freq), 1e-5, "q, k");
+  expect_close(out, rope_ref(to_doubles(x), to_doubles(norm), positions, freq), 1e-5, "q, k");
   Floats dx(3 * 48, 0.0f), dnorm_q(16, 0.0f), dnorm_k(16, 0.0f);
   rope_backward(shape, table, positions.data(), norm.data(), norm.data(), x.data(), dq.data(),
                 dk.data(), 3, dx.data(), dnorm_q.data(), dnorm_k.data());
   expect_close(
       dx,
-      numeric_gradient([&](const Doubles& v) { return rope_ref(v, widen(norm), positions, freq); },
-                       x, dy),
+      numeric_gradient(
+          [&](const Doubles& v) { return rope_ref(v, to_doubles(norm), positions, freq); }, x, dy),
       1e-4, "dx");
   for (size_t i = 0; i < 16; ++i) dnorm_q[i] += dnorm_k[i];  // the reference has one norm for both
   expect_close(
       dnorm_q,
-      numeric_gradient([&](const Doubles& v) { return rope_ref(widen(x), v, positions, freq); },
-                       norm, dy),
+      numeric_gradient(
+          [&](const Doubles& v) { return rope_ref(to_doubles(x), v, positions, freq); }, norm, dy),
       1e-4, "dnorm");
 }
 
@@ -301,7 +303,8 @@ TEST(Moe, MatchesReferenceAndDifferences) {
   const auto ref = [&](const Doubles& vx, const Doubles& vr, const Doubles& vg, const Doubles& vd) {
     return moe_ref(c, vx, vr, vg, vd);
   };
-  const Doubles wx = widen(c.x), wr = widen(c.router), wg = widen(c.gate_up), wd = widen(c.down);
+  const Doubles wx = to_doubles(c.x), wr = to_doubles(c.router), wg = to_doubles(c.gate_up),
+                wd = to_doubles(c.down);
   expect_close({y.const_data_ptr<float>(), 80}, ref(wx, wr, wg, wd), 1e-5, "y");
   torch::autograd::backward({y}, {dy});
   expect_close({x.grad().const_data_ptr<float>(), 80},

@@ -1,4 +1,5 @@
 #include "keel/reward/extract.h"
+#include "keel/reward/ascii.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,9 +7,10 @@
 namespace keel {
 namespace {
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+using ascii::is_digit;
+using ascii::is_letter;
+
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
 bool escaped(std::string_view s, size_t i) {
   size_t slashes = 0;

@@ -1,13 +1,14 @@
 // Rules that compare one number, exactly and as text of any length.
 #include <cctype>
 
+#include "keel/reward/ascii.h"
 #include "keel/reward/extract.h"
 #include "keel/reward/rule_functions.h"
 
 namespace keel::rule {
 namespace {
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+using ascii::is_digit;
 
 double same_number(std::string_view a, std::string_view b) {
   const auto x = canonical_decimal(a), y = canonical_decimal(b);

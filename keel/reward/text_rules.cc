@@ -10,15 +10,17 @@
 #include <set>
 
 #include "keel/base/error.h"
+#include "keel/reward/ascii.h"
 #include "keel/reward/extract.h"
 #include "keel/reward/rule_functions.h"
 
 namespace keel::rule {
 namespace {
 
+using ascii::is_digit;
+using ascii::is_letter;
+
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 std::string lower(std::string_view s) {
   std::string out(s);

@@ -17,7 +17,7 @@ Members by_group(std::span<const int64_t> groups) {
   return members;
 }
 
-double mean_of(std::span<const double> x, const std::vector<size_t>& ids) {
+double mean_of_members(std::span<const double> x, const std::vector<size_t>& ids) {
   double sum = 0;
   for (const size_t i : ids) sum += x[i];
   return sum / static_cast<double>(ids.size());
@@ -58,7 +58,7 @@ std::vector<double> compute_advantages(const AdvantageConfig& config,
   for (const auto& [group, ids] : by_group(groups)) {
     const auto n = static_cast<double>(ids.size());
     const bool alone = ids.size() == 1;
-    const double mean = alone ? 0 : mean_of(rewards, ids);
+    const double mean = alone ? 0 : mean_of_members(rewards, ids);
     double scale = 1;
     if (config.estimator == AdvantageEstimator::kGrpo) {
       scale = 1.0 / ((alone ? 1.0 : std_of(rewards, ids, mean)) + config.epsilon);

@@ -32,13 +32,13 @@ Columns gather(parallel::Group& group, std::span<const Experience> batch, int64_
   return c;
 }
 
+}  // namespace
+
 double mean_of(const std::vector<double>& v) {
   double sum = 0;
   for (const double x : v) sum += x;
   return v.empty() ? 0 : sum / static_cast<double>(v.size());
 }
-
-}  // namespace
 
 void add_sample_metrics(parallel::Group& group, std::span<const Experience> batch,
                         int64_t max_new_tokens, int64_t max_prompt_tokens, StepRecord& record) {

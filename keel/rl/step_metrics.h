@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "keel/observe/step_record.h"
 #include "keel/parallel/group.h"
@@ -9,6 +10,9 @@
 #include "keel/rl/update.h"
 
 namespace keel::rl {
+
+// Mean; 0 for none.
+double mean_of(const std::vector<double>& values);
 
 // What has to be the same on all ranks is gathered in rank order first, so one rank or many give
 // the same record.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "keel/base/error.h"
+#include "keel/rl/step_metrics.h"
 
 namespace keel::rl {
 namespace {
@@ -16,12 +17,6 @@ struct Source {
   std::vector<double> mean, std, best, worst, majority;
   std::map<int64_t, std::vector<double>> pass;  // by k
 };
-
-double mean_of(const std::vector<double>& v) {
-  double sum = 0;
-  for (const double x : v) sum += x;
-  return v.empty() ? 0 : sum / static_cast<double>(v.size());
-}
 
 double majority_score(std::span<const Experience> answers) {
   std::map<std::string, int64_t> votes;

@@ -29,7 +29,7 @@ bool same_keys(const BackwardGroup& a, const BackwardGroup& b) {
          std::equal(a.blocks, a.blocks + a.num_blocks, b.blocks);
 }
 
-bool before(const BackwardGroup& a, const BackwardGroup& b) {
+bool runs_before(const BackwardGroup& a, const BackwardGroup& b) {
   if (a.split != b.split) return a.split < b.split;
   return std::lexicographical_compare(a.blocks, a.blocks + a.num_blocks, b.blocks,
                                       b.blocks + b.num_blocks);
@@ -108,7 +108,7 @@ BackwardPlan plan_backward(const AttentionShape& shape,
                                    (s.num_rows + plan.rows_per_block - 1) / plan.rows_per_block);
 
   std::vector<BackwardGroup> singles = single_groups(sequences);
-  std::stable_sort(singles.begin(), singles.end(), before);
+  std::stable_sort(singles.begin(), singles.end(), runs_before);
   for (const BackwardGroup& g : singles) {
     if (plan.groups.empty() || !same_keys(plan.groups.back(), g)) {
       plan.groups.push_back(g);

@@ -7,6 +7,7 @@
 #include "keel/ops/functions.h"
 #include "keel/ops/linear/linear_kernels.h"
 #include "keel/ops/moe/routing.h"
+#include "keel/ops/packed.h"
 #include "keel/ops/swiglu/swiglu_kernels.h"
 
 namespace keel::ops {
@@ -44,11 +45,6 @@ at::Tensor gather_rows(const at::Tensor& x, const Routing& routing, const float*
     for (int64_t j = 0; j < k; ++j) to[r * k + j] = scale != nullptr ? scale[r] * in[j] : in[j];
   });
   return out;
-}
-
-float round_to_bf16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7FFFu + (bits >> 16 & 1)) & 0xFFFF0000u);
 }
 
 // out[t] = residual[t] + sum over the token's experts, ascending id, of weight * y.

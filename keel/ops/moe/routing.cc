@@ -5,14 +5,10 @@
 #include <cmath>
 
 #include "keel/base/error.h"
+#include "keel/ops/packed.h"
 
 namespace keel::ops {
 namespace {
-
-float round_to_bf16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7FFFu + (bits >> 16 & 1)) & 0xFFFF0000u);
-}
 
 void softmax_row(const float* logits, int experts, float* probs) {
   const float top = *std::max_element(logits, logits + experts);

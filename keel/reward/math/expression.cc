@@ -4,16 +4,17 @@
 #include <cctype>
 #include <numbers>
 
+#include "keel/reward/ascii.h"
 #include "keel/reward/math/words.h"
 
 namespace keel::math {
 namespace {
 
+using ascii::is_digit;
+using ascii::is_letter;
+
 constexpr int kMaxDepth = 60;
 constexpr size_t kMaxDigits = 5000;
-
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 mpq_class power_of_ten(size_t n) {
   mpz_class z;

@@ -4,10 +4,14 @@
 #include <cctype>
 #include <cstring>
 
+#include "keel/reward/ascii.h"
 #include "keel/reward/math/number.h"
 
 namespace keel::math {
 namespace {
+
+using ascii::is_digit;
+using ascii::is_letter;
 
 struct Replacement {
   std::string_view from, to;
@@ -63,9 +67,6 @@ constexpr Replacement kSpellings[] = {
     {"\\rbrace", "\\}"},
     {"**", "^"},
 };
-
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 // True if `from`, a command, matches at s[i] and is not the beginning of a longer command.
 bool matches(std::string_view s, size_t i, std::string_view from) {

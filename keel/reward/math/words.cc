@@ -6,9 +6,9 @@
 namespace keel::math {
 namespace {
 
-constexpr std::string_view kFunctions[] = {"sqrt", "pi",     "sin",    "cos",   "tan",
-                                           "log",  "ln",     "exp",    "cot",   "sec",
-                                           "csc",  "arcsin", "arccos", "arctan"};
+constexpr std::string_view kFunctionNames[] = {"sqrt", "pi",     "sin",    "cos",   "tan",
+                                               "log",  "ln",     "exp",    "cot",   "sec",
+                                               "csc",  "arcsin", "arccos", "arctan"};
 constexpr std::string_view kValueCommands[] = {"frac", "sqrt", "binom",  "pi",     "sin",   "cos",
                                                "tan",  "cot",  "sec",    "csc",    "log",   "ln",
                                                "lg",   "exp",  "arcsin", "arccos", "arctan"};
@@ -50,7 +50,7 @@ std::string lower_letters(std::string_view s) {
 
 }  // namespace
 
-bool is_function_name(std::string_view letters) { return contains(kFunctions, letters); }
+bool is_function_name(std::string_view letters) { return contains(kFunctionNames, letters); }
 bool is_variable_command(std::string_view name) { return contains(kVariables, name); }
 bool is_value_command(std::string_view name) {
   return contains(kValueCommands, name) || contains(kVariables, name);

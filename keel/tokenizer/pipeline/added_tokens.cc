@@ -16,10 +16,6 @@ bool is_word(char32_t c) {
          category == UTF8PROC_CATEGORY_PC;
 }
 
-bool is_space(char32_t c) {
-  return (unicode::classes(unicode::class_table(), c) & unicode::kSpace) != 0;
-}
-
 char32_t point_before(std::string_view text, size_t end) {
   return unicode::decode(text.data() + unicode::previous(text, end)).value;
 }
@@ -97,12 +93,12 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view tex
           end < text.size() && is_word(unicode::decode(text.data() + end).value);
       if (word_before || word_after) continue;
     }
-    while (entry.token.lstrip && begin > done && is_space(point_before(text, begin))) {
+    while (entry.token.lstrip && begin > done && unicode::is_space(point_before(text, begin))) {
       begin = unicode::previous(text, begin);
     }
     while (entry.token.rstrip && end < text.size()) {
       const unicode::CodePoint c = unicode::decode(text.data() + end);
-      if (!is_space(c.value)) break;
+      if (!unicode::is_space(c.value)) break;
       end += c.num_bytes;
     }
     if (begin > done) parts.push_back({{done, begin}, -1});

@@ -115,9 +115,10 @@ class Replace : public Normalizer {
   std::string content_;
 };
 
-class Chain : public Normalizer {
+class NormalizerChain : public Normalizer {
  public:
-  explicit Chain(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+  explicit NormalizerChain(std::vector<std::unique_ptr<Normalizer>> parts)
+      : parts_(std::move(parts)) {}
   void apply(Text& text) const override {
     for (const auto& part : parts_) part->apply(text);
   }
@@ -151,7 +152,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Component& c) {
       auto part = make_normalizer({list.json.at(i), fmt::format("{}[{}]", list.where, i)});
       if (part) parts.push_back(std::move(part));
     }
-    return std::make_unique<Chain>(std::move(parts));
+    return std::make_unique<NormalizerChain>(std::move(parts));
   }
   c.unsupported();
 }

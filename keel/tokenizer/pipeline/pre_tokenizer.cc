@@ -140,10 +140,6 @@ bool is_number(char32_t c) {
   return (unicode::classes(unicode::class_table(), c) & unicode::kNumber) != 0;
 }
 
-bool is_space(char32_t c) {
-  return (unicode::classes(unicode::class_table(), c) & unicode::kSpace) != 0;
-}
-
 bool is_punctuation(char32_t c) {
   if (c < 0x80)
     return (c > 0x20 && c < 0x30) || (c > 0x39 && c < 0x41) || (c > 0x5A && c < 0x61) ||
@@ -236,9 +232,10 @@ class Metaspace : public PreTokenizer {
   bool split_;
 };
 
-class Chain : public PreTokenizer {
+class PreTokenizerChain : public PreTokenizer {
  public:
-  explicit Chain(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
+  explicit PreTokenizerChain(std::vector<std::unique_ptr<PreTokenizer>> parts)
+      : parts_(std::move(parts)) {}
   void apply(Pieces& pieces) const override {
     for (const auto& part : parts_) part->apply(pieces);
   }
@@ -282,7 +279,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Component& c, bool& byte_
   if (type == "Split") return std::make_unique<Split>(c);
   if (type == "Metaspace") return std::make_unique<Metaspace>(c);
   if (type == "Whitespace") return std::make_unique<Whitespace>(c.where);
-  if (type == "WhitespaceSplit") return code_point_split(Behavior::kRemoved, is_space);
+  if (type == "WhitespaceSplit") return code_point_split(Behavior::kRemoved, unicode::is_space);
   if (type == "Punctuation") return code_point_split(parse_behavior(c), is_punctuation);
   if (type == "Digits") {
     return code_point_split(
@@ -302,7 +299,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Component& c, bool& byte_
           make_pre_tokenizer({list.json.at(i), fmt::format("{}[{}]", list.where, i)}, byte_level);
       if (part) parts.push_back(std::move(part));
     }
-    return std::make_unique<Chain>(std::move(parts));
+    return std::make_unique<PreTokenizerChain>(std::move(parts));
   }
   c.unsupported();
 }

@@ -27,6 +27,8 @@ inline uint8_t classes(const uint8_t* table, char32_t c) {
   return c < kTableSize ? table[c] : kStable;
 }
 
+inline bool is_space(char32_t c) { return (classes(class_table(), c) & kSpace) != 0; }
+
 struct CodePoint {
   char32_t value;
   uint32_t num_bytes;

@@ -1,0 +1,4 @@
+// What a verb needs.
+#include "base_pch.h"
+
+#include <CLI/CLI.hpp>
