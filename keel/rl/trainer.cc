@@ -371,6 +371,7 @@ void Trainer::update(std::vector<Experience>& batch, StepRecord& record) {
 
 void Trainer::validate(StepRecord& record) {
   if (val_.prompts.empty()) return;
+  const bool before_training = record.step() == 0;  // later ones follow an update: not lost
   const Stopwatch watch;
   const int64_t ranks = group_->size(), rows = std::ssize(val_.prompts),
                 share = (rows + ranks - 1) / ranks;
@@ -386,8 +387,10 @@ void Trainer::validate(StepRecord& record) {
   plan.params.min_p = 0;
   plan.seed = mix_key(config_.rollout_seed(), kValidationStream);
   auto answers = generator_->generate(
-      val_, plan, progress("validate", record.step(), std::ssize(plan.rows) * plan.n, false));
+      val_, plan,
+      progress("validate", record.step(), std::ssize(plan.rows) * plan.n, before_training));
   files_->console().end_phase();
+  if (before_training) stop_if_interrupted(0);
   score(answers, val_);
   files_->write_validation(record.step(), answers, val_);
   const double mean = add_validation_metrics(*group_, answers, val_.data.rows, plan.n, record);
@@ -456,10 +459,12 @@ void Trainer::save(int64_t number) {
   group_->barrier();
 }
 
-// Throws if the user asked to stop; the state after `finished_step` is saved first.
+// Throws if the user asked any rank to stop; the state after `finished_step` is saved first.
 // Nothing of a step that has begun was applied yet.
 void Trainer::stop_if_interrupted(int64_t finished_step) {
-  if (!interrupted()) return;
+  double requests = interrupted() ? 1 : 0;
+  group_->all_reduce_sum(std::span<double>(&requests, 1));
+  if (requests == 0) return;
   if (finished_step > saved_step_) save(finished_step);
   throw Error(
       ErrorKind::kInterrupted,
@@ -471,7 +476,8 @@ void Trainer::stop_if_interrupted(int64_t finished_step) {
 
 void Trainer::warm_up() {
   if (config_.sft.steps == 0 || first_step_ > 1) return;
-  run_sft(config_, *model_, *optimizer_, *group_, *tokenizer_, *files_);
+  run_sft(config_, *model_, *optimizer_, *group_, *tokenizer_, *files_,
+          [this] { stop_if_interrupted(0); });
   optimizer_->reset(adam_config(config_.optim));
 }
 
