@@ -55,7 +55,11 @@ const Verb& find_verb(const std::string& name) {
 void define_program(CLI::App& app, std::string& log_level) {
   app.name("keel");
   app.description("Keel post-trains language models with reinforcement learning.");
-  app.footer("'keel VERB --help' shows a verb's options and an example.");
+  app.footer(
+      "'keel VERB --help' shows a verb's options and an example.\n"
+      "Exit codes: 0 done, 1 a bug in keel, 2 wrong input, 3 no memory or disk left, 4 another "
+      "rank\n"
+      "failed, 130 interrupted (finished steps are saved).");
   app.set_version_flag("--version", std::string("keel ") + KEEL_VERSION, "show the version");
   app.set_help_flag("-h,--help", "show this help");
   app.add_option("--log-level", log_level, "debug, info, warn or error")

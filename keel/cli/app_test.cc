@@ -51,6 +51,8 @@ TEST(App, HelpListsEveryVerbAndEachHasAnExample) {
   const Output top = run({"--help"});
   EXPECT_EQ(top.code, 0);
   EXPECT_EQ(run({}).out, top.out);
+  for (const char* code : {"2 wrong input", "3 no memory or disk", "130 interrupted"})
+    EXPECT_NE(top.out.find(code), std::string::npos) << top.out;
   for (const Verb& v : verbs()) {
     EXPECT_NE(top.out.find(v.help), std::string::npos) << v.name;
     const Output help = run({v.name, "--help"});

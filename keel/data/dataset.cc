@@ -185,6 +185,7 @@ Dataset load_dataset(const std::vector<std::string>& files, const DataOptions& o
   const bool failed = scan.log().has_errors();
   auto findings = scan.log().take();
   constexpr int kMaxLines = 20;
+  if (failed && findings.size() == 1) throw_invalid("[data] {}", to_string(findings[0]));
   KEEL_REQUIRE(!failed, "[data] the data cannot be used:\n{}", report(findings, kMaxLines));
   KEEL_REQUIRE(!data.rows.empty(),
                "[data] no rows are left of {} files; {} prompts were above the limit of {} tokens",

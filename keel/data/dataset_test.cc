@@ -65,6 +65,7 @@ TEST_F(DatasetTest, ErrorNamesFileLineAndNearKey) {
     const std::string what = e.what();
     EXPECT_NE(what.find("a.jsonl:2: error: prompt: missing_field"), std::string::npos) << what;
     EXPECT_NE(what.find("did you mean 'promt'?"), std::string::npos) << what;
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
   }
 }
 

@@ -1,19 +1,14 @@
 // Real processes: the test program starts itself again, once a rank, with --rank-body=<name>.
 #include "keel/parallel/group.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -22,6 +17,7 @@
 #include "keel/base/cpu.h"
 #include "keel/base/env.h"
 #include "keel/base/error.h"
+#include "keel/parallel/test_ranks.h"
 
 namespace keel::parallel {
 namespace {
@@ -138,63 +134,12 @@ int run_body(const std::string& name) {
   return 0;
 }
 
-// Nothing of the launcher that may have started this program.
-std::vector<std::string> clean_environment() {
-  std::vector<std::string> variables;
-  for (const char* name : {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"}) {
-    if (const auto value = env(name)) variables.push_back(fmt::format("{}={}", name, *value));
-  }
-  return variables;
-}
-
-// The process id, or -1 if there is no such program.
-pid_t spawn(std::vector<std::string> command, std::vector<std::string> environment) {
-  const auto pointers = [](std::vector<std::string>& strings) {
-    std::vector<char*> out;
-    for (std::string& s : strings) out.push_back(s.data());
-    out.push_back(nullptr);
-    return out;
-  };
-  pid_t pid = -1;
-  const int error = posix_spawnp(&pid, command[0].c_str(), nullptr, nullptr,
-                                 pointers(command).data(), pointers(environment).data());
-  return error == 0 ? pid : -1;
-}
-
-std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
 // Runs ranks [0, started) of a job of `size`; returns their wait statuses.
 std::vector<int> run_ranks(const std::string& body, int size, int started, int port, int timeout_s,
                            const std::vector<std::string>& more = {}) {
-  std::vector<pid_t> pids;
-  for (int r = 0; r < started; ++r) {
-    std::vector<std::string> environment = clean_environment();
-    for (const std::string& text :
-         {fmt::format("RANK={}", r), fmt::format("WORLD_SIZE={}", size),
-          fmt::format("MASTER_PORT={}", port), std::string("MASTER_ADDR=127.0.0.1"),
-          fmt::format("KEEL_COLLECTIVE_TIMEOUT_S={}", timeout_s)}) {
-      environment.push_back(text);
-    }
-    environment.insert(environment.end(), more.begin(), more.end());
-    pids.push_back(spawn({this_program(), "--rank-body=" + body}, environment));
-  }
-  std::vector<int> statuses(started, -1);
-  for (int r = 0; r < started; ++r) {
-    if (pids[r] > 0) waitpid(pids[r], &statuses[r], 0);
-  }
-  return statuses;
+  auto variables = more;
+  variables.push_back(fmt::format("KEEL_COLLECTIVE_TIMEOUT_S={}", timeout_s));
+  return test::run_ranks({"--rank-body=" + body}, size, started, port, variables);
 }
 
 TEST(Group, SelfReturnsItsInput) {
@@ -207,23 +152,23 @@ TEST(Group, SelfReturnsItsInput) {
 }
 
 TEST(Group, TwoProcesses) {
-  EXPECT_EQ(run_ranks("small_collectives", 2, 2, free_port(), 60), (std::vector{0, 0}));
+  EXPECT_EQ(run_ranks("small_collectives", 2, 2, test::free_port(), 60), (std::vector{0, 0}));
 }
 
 TEST(Group, ThreeProcesses) {
-  EXPECT_EQ(run_ranks("collectives", 3, 3, free_port(), 60), (std::vector{0, 0, 0}));
+  EXPECT_EQ(run_ranks("collectives", 3, 3, test::free_port(), 60), (std::vector{0, 0, 0}));
 }
 
 TEST(Group, LostRankIsNamedByAll) {
-  EXPECT_EQ(run_ranks("lost", 3, 3, free_port(), 60), (std::vector{0, SIGKILL, 0}));
+  EXPECT_EQ(run_ranks("lost", 3, 3, test::free_port(), 60), (std::vector{0, SIGKILL, 0}));
 }
 
 TEST(Group, LateRankIsNamedByAll) {
-  EXPECT_EQ(run_ranks("late", 3, 3, free_port(), 1), (std::vector{0, 0, 0}));
+  EXPECT_EQ(run_ranks("late", 3, 3, test::free_port(), 1), (std::vector{0, 0, 0}));
 }
 
 TEST(Group, AbsentRankIsNamed) {
-  EXPECT_EQ(run_ranks("absent", 2, 1, free_port(), 1), (std::vector{0}));
+  EXPECT_EQ(run_ranks("absent", 2, 1, test::free_port(), 1), (std::vector{0}));
 }
 
 TEST(Group, StoreOfTorchrunsAgent) {
@@ -238,12 +183,12 @@ TEST(Group, StoreOfTorchrunsAgent) {
 }
 
 TEST(Group, Mpirun) {
-  std::vector<std::string> environment = clean_environment();
+  std::vector<std::string> environment = test::clean_environment();
   environment.insert(environment.end(),
                      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-  const pid_t pid = spawn(
-      {"mpirun", "--oversubscribe", "-np", "2", this_program(), "--rank-body=small_collectives"},
-      environment);
+  const pid_t pid = test::spawn({"mpirun", "--oversubscribe", "-np", "2", test::this_program(),
+                                 "--rank-body=small_collectives"},
+                                environment);
   if (pid < 0) GTEST_SKIP() << "no mpirun on this machine";
   int status = -1;
   waitpid(pid, &status, 0);

@@ -1,5 +1,6 @@
 #include "keel/rl/run_files.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "keel/base/error.h"
@@ -20,7 +21,8 @@ void make_folder(const std::string& path) {
   fs::create_directories(path, error);
   if (error)
     throw Error(ErrorKind::kResource,
-                fmt::format("[{}] cannot create the folder: {}", path, error.message()));
+                fmt::format("[{}] cannot create the folder: {}; try another trainer.run_dir", path,
+                            error.message()));
 }
 
 }  // namespace
@@ -37,7 +39,15 @@ OrderedJson sample_row(int64_t step, const Experience& e, const PromptSet& set) 
                      {"stop_reason", rollout::to_string(e.sample.stop_reason)},
                      {"ids", std::vector<int32_t>(e.sample.ids.begin(), e.sample.ids.end())},
                      {"num_prompt", e.sample.num_prompt},
-                     {"log_probs", e.sample.log_probs}};
+                     {"log_probs", e.sample.log_probs},
+                     {"temperature", e.sample.params.temperature},
+                     {"numerics_id", e.sample.numerics_id}};
+  if (!e.sample.kept_offsets.empty()) {
+    out["kept_ids"] = e.sample.kept_ids;
+    out["kept_offsets"] = e.sample.kept_offsets;
+  }
+  const auto& mask = e.sample.loss_mask;
+  if (std::find(mask.begin(), mask.end(), 0) != mask.end()) out["loss_mask"] = mask;
   if (!e.score.extra.is_null()) out["extra"] = e.score.extra;
   if (!e.score.error.empty()) out["reward_error"] = e.score.error;
   return out;
@@ -81,23 +91,28 @@ void RunFiles::add(const StepRecord& record) {
   if (record.step() % kReportEverySteps == 0) write_report(folder_);
 }
 
-void RunFiles::write_samples(int64_t step, std::span<const Experience> batch,
-                             const PromptSet& set) {
-  write_file("step", step, batch, set, log_samples_);
+void RunFiles::write_samples(int64_t step, std::span<const Experience> batch, const PromptSet& set,
+                             const StepSamples& info) {
+  write_file("step", step, batch, set,
+             {{"num_answers", info.num_answers}, {"gen_batches", info.gen_batches}});
 }
 
 void RunFiles::write_validation(int64_t step, std::span<const Experience> batch,
                                 const PromptSet& set) {
-  write_file("val", step, batch, set, log_samples_);
+  write_file("val", step, batch, set, OrderedJson::object());
 }
 
+// more: fields that all rows get.
 void RunFiles::write_file(const std::string& name, int64_t step, std::span<const Experience> batch,
-                          const PromptSet& set, int64_t count) {
-  if (!writes() || count == 0) return;
+                          const PromptSet& set, const OrderedJson& more) {
+  if (!writes() || log_samples_ == 0) return;
+  if (log_samples_ > 0)
+    batch = batch.first(std::min(batch.size(), static_cast<size_t>(log_samples_)));
   std::string text;
-  for (size_t i = 0; i < batch.size() && (count < 0 || static_cast<int64_t>(i) < count); ++i) {
-    text +=
-        sample_row(step, batch[i], set).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const Experience& e : batch) {
+    OrderedJson row = sample_row(step, e, set);
+    row.update(more);
+    text += row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   write_file_atomic(fmt::format("{}/samples/{}_{}.jsonl", folder_, name, step), text);
 }

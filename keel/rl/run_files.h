@@ -21,8 +21,14 @@
 
 namespace keel::rl {
 
-// One answer as verl dumps it, plus ids and log-probs (what a replay needs).
+// One answer as verl dumps it, plus what a replay needs: ids, log-probs, how they were drawn.
 OrderedJson sample_row(int64_t step, const Experience& e, const PromptSet& set);
+
+// What the rows of a step's answers tell about the step.
+struct StepSamples {
+  int64_t num_answers = 0;  // on all ranks; more than rows when not all are written
+  int64_t gen_batches = 1;
+};
 
 class RunFiles {
  public:
@@ -37,7 +43,8 @@ class RunFiles {
   Console& console() { return *console_; }
   // Appends the record everywhere and refreshes report.html now and then.
   void add(const StepRecord& record);
-  void write_samples(int64_t step, std::span<const Experience> batch, const PromptSet& set);
+  void write_samples(int64_t step, std::span<const Experience> batch, const PromptSet& set,
+                     const StepSamples& info);
   void write_validation(int64_t step, std::span<const Experience> batch, const PromptSet& set);
   void finish();
   const std::string& folder() const { return folder_; }
@@ -45,7 +52,7 @@ class RunFiles {
  private:
   bool writes() const { return rank_ == 0; }
   void write_file(const std::string& name, int64_t step, std::span<const Experience> batch,
-                  const PromptSet& set, int64_t count);
+                  const PromptSet& set, const OrderedJson& more);
 
   std::string folder_;
   int rank_;

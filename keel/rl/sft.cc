@@ -39,7 +39,8 @@ Example tokenize(const Tokenizer& tokenizer, const Row& row, const std::string& 
 }  // namespace
 
 void run_sft(const TrainConfig& config, model::Model& model, train::AdamW& optimizer,
-             parallel::Group& group, const Tokenizer& tokenizer, RunFiles& files) {
+             parallel::Group& group, const Tokenizer& tokenizer, RunFiles& files,
+             const std::function<void()>& before_update) {
   DataOptions options;
   options.task = DataTask::kSft;
   const Dataset data = load_dataset(config.sft.train_files, options);
@@ -55,6 +56,7 @@ void run_sft(const TrainConfig& config, model::Model& model, train::AdamW& optim
   files.console().phase(0, "supervised warm-up", config.sft.steps, "updates");
   double loss = 0, count = 1;
   for (int64_t step = 0; step < config.sft.steps; ++step) {
+    before_update();
     const auto rows = sampler.next(config.sft.batch_size);
     std::vector<PassItem> items;
     double sums[2] = {};  // tokens, loss

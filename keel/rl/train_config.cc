@@ -133,6 +133,13 @@ void TrainerSection::validate(ConfigChecks& check) const {
     check.error("bad_value", {"name"}, "a name for a folder", "\"" + name + "\"", "run");
   }
   if (resume != "auto" && resume != "never") check.require_file("resume", resume);
+  if (replay.empty()) return;
+  check.require_file("replay", replay);
+  std::error_code ec;
+  if (std::filesystem::equivalent(replay, run_dir + "/" + name + "/samples", ec)) {
+    check.error("conflict", {"replay", "name"}, "the samples of another run",
+                replay + ", which this run would overwrite", "another trainer.name");
+  }
 }
 
 void TrainConfig::validate(ConfigChecks& check) const {

@@ -306,7 +306,7 @@ struct TrainerSection {
   int64_t log_samples = 8, seed = 1, threads = 0;
   double val_temperature = 1;
   bool val_before_train = true, save_best = false, trace = false;
-  std::string resume = "auto", run_dir = "runs", name = "run";
+  std::string resume = "auto", replay, run_dir = "runs", name = "run";
 
   template <class V>
   void visit(V& v) {
@@ -331,11 +331,15 @@ struct TrainerSection {
         .also_known_as({"max_actor_ckpt_to_keep", "save_total_limit"});
     v(resume, "resume", "auto = the newest checkpoint of this run, never, or a checkpoint folder")
         .also_known_as({"resume_mode", "resume_from_path", "resume_from_checkpoint"});
+    v(replay, "replay",
+      "samples folder of a former run whose answers are trained on again; \"\" = sample")
+        .also_known_as({"load_debug_rollout_data"});
     v(run_dir, "run_dir", "folder of runs")
         .also_known_as({"default_local_dir", "output_dir", "save_dir"});
     v(name, "name", "of this run; its folder in run_dir")
         .also_known_as({"experiment_name", "run_name"});
-    v(log_samples, "log_samples", "answers of each step written as text; -1 = all").at_least(-1);
+    v(log_samples, "log_samples", "answers of each step written to samples/; -1 = all")
+        .at_least(-1);
     v(trace, "trace", "write trace.json (Chrome trace)");
     v(seed, "seed", "of data and sampling where they have none of their own").at_least(0);
     v(threads, "threads", "compute threads; 0 = all CPUs that this process may use")

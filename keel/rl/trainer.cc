@@ -1,6 +1,5 @@
 #include "keel/rl/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -17,11 +16,13 @@
 #include "keel/ops/isa.h"
 #include "keel/ops/numerics.h"
 #include "keel/reward/shaping.h"
-#include "keel/rl/advantages.h"
 #include "keel/rl/generator.h"
+#include "keel/rl/prepare.h"
+#include "keel/rl/replay.h"
 #include "keel/rl/run_files.h"
 #include "keel/rl/sft.h"
 #include "keel/rl/step_metrics.h"
+#include "keel/rl/stopwatch.h"
 #include "keel/rl/validation.h"
 #include "keel/spec/model_name.h"
 #include "keel/train/checkpoint.h"
@@ -34,16 +35,6 @@ namespace fs = std::filesystem;
 // Purposes of random streams; mixed into the seeds.
 enum Stream : uint64_t { kTrainStream = 1, kValidationStream = 2 };
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 ops::DType compute_type(ComputeType t) {
   return t == ComputeType::kBf16 ? ops::DType::kBF16 : ops::DType::kF32;
 }
@@ -51,6 +42,11 @@ ops::DType compute_type(ComputeType t) {
 train::AdamWConfig adam_config(const OptimSection& c) {
   return {c.lr, c.betas[0], c.betas[1], c.eps, c.weight_decay, c.grad_clip};
 }
+
+struct Batch {
+  std::vector<Experience> answers;  // of this rank
+  int64_t gen_batches = 1;          // batches of prompts that were drawn for them
+};
 
 class Trainer {
  public:
@@ -65,16 +61,15 @@ class Trainer {
   void warm_up();
   void resume();
   StepRecord step(int64_t number);
-  std::vector<Experience> sample_batch(int64_t number, StepRecord& record);
+  Batch sample_batch(int64_t number, StepRecord& record);
+  Batch replay_batch(int64_t number, StepRecord& record);
   std::vector<Experience> sample_round(int64_t number, int64_t round, StepRecord& record);
   void score(std::vector<Experience>& batch, const PromptSet& set);
-  void fill_log_probs(std::vector<Experience>& batch, StepRecord& record);
-  void fill_advantages(std::vector<Experience>& batch);
+  void shape_reward(Experience& e) const;
   void update(std::vector<Experience>& batch, StepRecord& record);
   void validate(StepRecord& record);
   void save(int64_t number);
   void stop_if_interrupted(int64_t finished_step);
-  void add_time(StepRecord& record, std::string_view name, const Stopwatch& watch) const;
   rollout::Engine::Progress progress(const char* phase, int64_t step, int64_t total, bool can_stop);
   bool interrupted() const;
   int64_t steps_of_run() const;
@@ -92,6 +87,7 @@ class Trainer {
   std::unique_ptr<train::AdamW> optimizer_;
   std::unique_ptr<Generator> generator_;
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<Replay> replay_;  // null: answers are sampled
   std::unique_ptr<RunFiles> files_;
   int64_t first_step_ = 1;
   int64_t num_steps_ = 0;
@@ -160,7 +156,12 @@ void Trainer::load() {
   sampler_ =
       std::make_unique<Sampler>(std::ssize(train_.prompts), train_.data.fingerprint,
                                 SamplerOptions{config_.data_seed(), config_.data.shuffle, true});
-  generator_ = std::make_unique<Generator>(*model_, tokenizer_, config_.rollout, longest);
+  if (!t.replay.empty()) {
+    replay_ = std::make_unique<Replay>(config_, train_, model_->spec().vocab);
+  }
+  if (!replay_ || !val_.prompts.empty()) {
+    generator_ = std::make_unique<Generator>(*model_, tokenizer_, config_.rollout, longest);
+  }
   num_steps_ = steps_of_run();
 }
 
@@ -220,11 +221,6 @@ rollout::Engine::Progress Trainer::progress(const char* phase, int64_t step, int
   };
 }
 
-void Trainer::add_time(StepRecord& record, std::string_view name, const Stopwatch& watch) const {
-  const std::string key = fmt::format("timing_s/{}", name);
-  record.set(key, record.get(key).value_or(0) + watch.seconds());
-}
-
 void Trainer::score(std::vector<Experience>& batch, const PromptSet& set) {
   std::vector<Answer> answers;
   for (const Experience& e : batch)
@@ -232,14 +228,16 @@ void Trainer::score(std::vector<Experience>& batch, const PromptSet& set) {
   auto scores = scorer_->score(answers);
   for (size_t i = 0; i < batch.size(); ++i) {
     batch[i].score = std::move(scores[i]);
-    batch[i].reward = batch[i].score.value;
-    if (config_.overlong.enable) {
-      batch[i].reward +=
-          overlong_penalty({config_.rollout.max_new_tokens, config_.overlong.buffer_tokens,
-                            config_.overlong.penalty_factor},
-                           batch[i].num_answer_tokens());
-    }
+    shape_reward(batch[i]);
   }
+}
+
+void Trainer::shape_reward(Experience& e) const {
+  e.reward = e.score.value;
+  if (!config_.overlong.enable) return;
+  e.reward += overlong_penalty({config_.rollout.max_new_tokens, config_.overlong.buffer_tokens,
+                                config_.overlong.penalty_factor},
+                               e.num_answer_tokens());
 }
 
 // One round of generation: the rows come from the sampler, this rank takes its share.
@@ -267,9 +265,9 @@ std::vector<Experience> Trainer::sample_round(int64_t number, int64_t round, Ste
 }
 
 // With dynamic sampling (DAPO): rounds until the batch is full of groups with signal, bounded.
-std::vector<Experience> Trainer::sample_batch(int64_t number, StepRecord& record) {
+Batch Trainer::sample_batch(int64_t number, StepRecord& record) {
   auto batch = sample_round(number, 0, record);
-  if (!config_.dynamic_sampling.enable) return batch;
+  if (!config_.dynamic_sampling.enable) return {std::move(batch), 1};
   std::vector<Experience> kept, flat;
   int64_t rounds = 1;
   const auto n = static_cast<size_t>(config_.rollout.n);
@@ -307,74 +305,28 @@ std::vector<Experience> Trainer::sample_batch(int64_t number, StepRecord& record
     }
   }
   if (kept.size() > share) kept.resize(share);
-  return kept;
+  return {std::move(kept), rounds};
 }
 
-void Trainer::fill_log_probs(std::vector<Experience>& batch, StepRecord& record) {
-  const UpdateConfig u = update_config(config_);
-  const auto items = pass_items(batch);
-  for (Experience& e : batch) e.old_log_prob = e.sample.log_probs;
-  if (config_.actor.recompute_old_log_probs || !numerics_match_) {
-    Stopwatch watch;
-    const TokenValues values = compute_log_probs(*model_, items, u.pass);
-    for (size_t i = 0; i < batch.size(); ++i) {
-      batch[i].old_log_prob.assign(values.log_prob.begin() + values.offsets[i],
-                                   values.log_prob.begin() + values.offsets[i + 1]);
-    }
-    add_time(record, "old_log_prob", watch);
+Batch Trainer::replay_batch(int64_t number, StepRecord& record) {
+  stop_if_interrupted(number - 1);
+  const Stopwatch watch;
+  ReplayedStep recorded = replay_->read(number);
+  // The order of rows goes on as it did, so that epochs and checkpoints are those of the recording.
+  for (int64_t i = 0; i < recorded.gen_batches; ++i) sampler_->next(config_.data.train_batch_size);
+  const std::string now = ops::numerics_id(model_->dtype());
+  if (numerics_match_ && !recorded.answers.empty() && recorded.numerics_id != now) {
+    spdlog::warn(
+        "the samples of step {} were recorded with numerics {}, this run has {}: old log-probs are "
+        "computed again",
+        number, recorded.numerics_id, now);
+    numerics_match_ = false;
   }
-  if (!reference_) return;
-  Stopwatch watch;
-  const TokenValues values = compute_log_probs(*reference_, items, u.pass);
-  double sum_kl = 0, count = 0;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    Experience& e = batch[i];
-    e.ref_log_prob.assign(values.log_prob.begin() + values.offsets[i],
-                          values.log_prob.begin() + values.offsets[i + 1]);
-    if (!config_.algorithm.use_kl_in_reward) continue;
-    double kl = 0;
-    for (size_t t = 0; t < e.ref_log_prob.size(); ++t) {
-      if (e.sample.loss_mask[t])
-        kl += kl_value(config_.algorithm.kl_penalty, false, e.old_log_prob[t], e.ref_log_prob[t])
-                  .value;
-    }
-    e.reward -= config_.algorithm.kl_coef * kl;
-    sum_kl += kl;
-    count += static_cast<double>(e.ref_log_prob.size());
-  }
-  if (config_.algorithm.use_kl_in_reward) {
-    record.set("actor/reward_kl_penalty", sum_kl / std::max(1.0, count));
-    record.set("actor/reward_kl_penalty_coeff", config_.algorithm.kl_coef);
-  }
-  add_time(record, "ref", watch);
-}
-
-void Trainer::fill_advantages(std::vector<Experience>& batch) {
-  AdvantageConfig a;
-  a.estimator = config_.algorithm.adv_estimator;
-  if (a.estimator == AdvantageEstimator::kGrpo && !config_.algorithm.norm_adv_by_std) {
-    a.estimator = AdvantageEstimator::kDrGrpo;
-  }
-  // All ranks see all answers, so that whitening over the batch needs no special case.
-  std::vector<double> own;
-  for (const Experience& e : batch) {
-    own.insert(own.end(), {e.reward, static_cast<double>(e.group),
-                           static_cast<double>(e.num_answer_tokens())});
-  }
-  std::vector<double> rewards;
-  std::vector<int64_t> groups, tokens;
-  size_t first = 0;
-  int rank = 0;
-  for (const auto& values : group_->all_gather(own)) {
-    if (rank++ == group_->rank()) first = rewards.size();
-    for (size_t i = 0; i < values.size(); i += 3) {
-      rewards.push_back(values[i]);
-      groups.push_back(static_cast<int64_t>(values[i + 1]));
-      tokens.push_back(static_cast<int64_t>(values[i + 2]));
-    }
-  }
-  const auto advantages = compute_advantages(a, rewards, groups, tokens);
-  for (size_t i = 0; i < batch.size(); ++i) batch[i].advantage = advantages[first + i];
+  auto own =
+      share_of(std::move(recorded.answers), config_.rollout.n, group_->rank(), group_->size());
+  for (Experience& e : own) shape_reward(e);
+  add_time(record, "replay", watch);
+  return {std::move(own), recorded.gen_batches};
 }
 
 void Trainer::update(std::vector<Experience>& batch, StepRecord& record) {
@@ -419,7 +371,8 @@ void Trainer::update(std::vector<Experience>& batch, StepRecord& record) {
 
 void Trainer::validate(StepRecord& record) {
   if (val_.prompts.empty()) return;
-  Stopwatch watch;
+  const bool before_training = record.step() == 0;  // later ones follow an update: not lost
+  const Stopwatch watch;
   const int64_t ranks = group_->size(), rows = std::ssize(val_.prompts),
                 share = (rows + ranks - 1) / ranks;
   GenerationPlan plan;
@@ -434,8 +387,10 @@ void Trainer::validate(StepRecord& record) {
   plan.params.min_p = 0;
   plan.seed = mix_key(config_.rollout_seed(), kValidationStream);
   auto answers = generator_->generate(
-      val_, plan, progress("validate", record.step(), std::ssize(plan.rows) * plan.n, false));
+      val_, plan,
+      progress("validate", record.step(), std::ssize(plan.rows) * plan.n, before_training));
   files_->console().end_phase();
+  if (before_training) stop_if_interrupted(0);
   score(answers, val_);
   files_->write_validation(record.step(), answers, val_);
   const double mean = add_validation_metrics(*group_, answers, val_.data.rows, plan.n, record);
@@ -451,11 +406,12 @@ StepRecord Trainer::step(int64_t number) {
   Stopwatch whole;
   StepRecord record(number);
   record.set(metric::kGlobalStep, static_cast<double>(number));
-  auto batch = sample_batch(number, record);
+  auto [batch, gen_batches] = replay_ ? replay_batch(number, record) : sample_batch(number, record);
   record.set(metric::kEpoch, static_cast<double>(sampler_->epoch()));
-  fill_log_probs(batch, record);
+  fill_log_probs(config_, *model_, reference_.get(),
+                 config_.actor.recompute_old_log_probs || !numerics_match_, batch, record);
   Stopwatch advantages;
-  fill_advantages(batch);
+  fill_advantages(config_.algorithm, *group_, batch);
   add_time(record, "adv", advantages);
   add_sample_metrics(*group_, batch, config_.rollout.max_new_tokens, config_.data.max_prompt_length,
                      record);
@@ -471,7 +427,7 @@ StepRecord Trainer::step(int64_t number) {
     spdlog::warn("step {}: no group with differing rewards was found, nothing to train on", number);
   }
   Stopwatch dumping;
-  files_->write_samples(number, batch, train_);
+  files_->write_samples(number, batch, train_, {static_cast<int64_t>(total), gen_batches});
   add_time(record, "dump_rollout_generations", dumping);
   const bool last = number == num_steps_;
   if (last || (config_.trainer.val_every > 0 && number % config_.trainer.val_every == 0))
@@ -503,10 +459,12 @@ void Trainer::save(int64_t number) {
   group_->barrier();
 }
 
-// Throws if the user asked to stop; the state after `finished_step` is saved first. Nothing of a
-// step that has begun was applied yet.
+// Throws if the user asked any rank to stop; the state after `finished_step` is saved first.
+// Nothing of a step that has begun was applied yet.
 void Trainer::stop_if_interrupted(int64_t finished_step) {
-  if (!interrupted()) return;
+  double requests = interrupted() ? 1 : 0;
+  group_->all_reduce_sum(std::span<double>(&requests, 1));
+  if (requests == 0) return;
   if (finished_step > saved_step_) save(finished_step);
   throw Error(
       ErrorKind::kInterrupted,
@@ -518,13 +476,15 @@ void Trainer::stop_if_interrupted(int64_t finished_step) {
 
 void Trainer::warm_up() {
   if (config_.sft.steps == 0 || first_step_ > 1) return;
-  run_sft(config_, *model_, *optimizer_, *group_, *tokenizer_, *files_);
+  run_sft(config_, *model_, *optimizer_, *group_, *tokenizer_, *files_,
+          [this] { stop_if_interrupted(0); });
   optimizer_->reset(adam_config(config_.optim));
 }
 
 void Trainer::run() {
   load();
   resume();
+  if (replay_) replay_->check(first_step_, num_steps_);
   if (config_.trainer.trace) trace::start();
   warm_up();
   if (first_step_ == 1 && config_.trainer.val_before_train && !val_.prompts.empty()) {

@@ -122,9 +122,8 @@ UpdateConfig update_config(const TrainConfig& c) {
   return u;
 }
 
-UpdateStats update_policy(model::Model& model, train::AdamW& optimizer, parallel::Group& group,
-                          std::span<const Experience* const> batch, const UpdateConfig& config,
-                          double lr_factor) {
+UpdateStats add_gradients(model::Model& model, parallel::Group& group,
+                          std::span<const Experience* const> batch, const UpdateConfig& config) {
   const LossCounts counts = global_counts(group, batch, config.loss_scale);
   UpdateStats stats;
   std::vector<PassItem> items;
@@ -138,6 +137,13 @@ UpdateStats update_policy(model::Model& model, train::AdamW& optimizer, parallel
   }
   reduce_stats(group, stats);
   stats.num_tokens = counts.num_tokens;
+  return stats;
+}
+
+UpdateStats update_policy(model::Model& model, train::AdamW& optimizer, parallel::Group& group,
+                          std::span<const Experience* const> batch, const UpdateConfig& config,
+                          double lr_factor) {
+  UpdateStats stats = add_gradients(model, group, batch, config);
   const auto update = optimizer.step(lr_factor);
   stats.grad_norm = update.grad_norm;
   stats.skipped = update.skipped;

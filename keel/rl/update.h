@@ -36,8 +36,12 @@ struct UpdateConfig {
 
 UpdateConfig update_config(const TrainConfig& config);
 
-// Gradients of the whole mini-batch (all ranks) are summed in a fixed order; then one optimizer
-// step, publish.
+// Adds the gradients of the whole mini-batch to the parameters of every rank: each computes those
+// of its `batch`, then they are summed in rank order. The optimizer's part of the result is unset.
+UpdateStats add_gradients(model::Model& model, parallel::Group& group,
+                          std::span<const Experience* const> batch, const UpdateConfig& config);
+
+// add_gradients, one optimizer step, publish.
 UpdateStats update_policy(model::Model& model, train::AdamW& optimizer, parallel::Group& group,
                           std::span<const Experience* const> batch, const UpdateConfig& config,
                           double lr_factor);
