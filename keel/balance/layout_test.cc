@@ -35,11 +35,11 @@ TEST(Layout, FaultsSayWhatToChange) {
   EXPECT_EQ(
       only(kDense, {.tp = 2, .cp = 5}, 8),
       "[layout] expected tp * pp * cp that divides 8 ranks, got 2 * 1 * 5 = 10; try 10 ranks");
-  EXPECT_EQ(only({36, 28, 4, 1260, 0, 0}, {.tp = 6}, 6),
+  EXPECT_EQ(only({36, 28, 2, 1260, 0, 0}, {.tp = 6}, 6),
             "[layout.tp] expected a divisor of 28 heads, got 6; try 4 or 7");
   EXPECT_EQ(only(kDense, {.pp = 40}, 40),
             "[layout.pp] expected at most 36 stages (one layer each), got 40; try 36");
-  EXPECT_EQ(only(kMoe, {.cp = 8, .ulysses = 3}, 8),
+  EXPECT_EQ(only({48, 24, 4, 6144, 0, 0}, {.cp = 8, .ulysses = 3}, 8),
             "[layout.ulysses] expected a divisor of cp = 8, got 3; try 2 or 4");
   EXPECT_EQ(only(kMoe, {.ep = 16, .dp = 8}, 8),
             "[layout.ep] expected ep * etp that divides the 8 ranks of a stage (tp * cp * dp), got "
