@@ -54,6 +54,10 @@ std::span<const Verb> verbs() {
        "echo '{\"answer\": \"It is 7.\", \"ground_truth\": \"7\"}' | keel score --rule last_number "
        "--cases -",
        define_score},
+      {"balance", "For scripts", "load-balancing plans for cases, with score and time",
+       "keel balance KIND --cases F [--json]",
+       "keel balance seqlen_balance --cases tests/golden/balance/seqlen_balance.jsonl",
+       define_balance},
   });
   return kVerbs;
 }
