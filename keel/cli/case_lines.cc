@@ -18,6 +18,12 @@ OrderedJson parse(const std::string& line) {
 
 int for_each_case(const std::string& path,
                   const std::function<OrderedJson(const OrderedJson&)>& run) {
+  return for_each_case_rows(
+      path, [&](const OrderedJson& row) { return std::vector<OrderedJson>{run(row)}; });
+}
+
+int for_each_case_rows(const std::string& path,
+                       const std::function<std::vector<OrderedJson>(const OrderedJson&)>& run) {
   std::ifstream file;
   if (path != "-") {
     file.open(path);
@@ -29,8 +35,9 @@ int for_each_case(const std::string& path,
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const auto out = run(parse(line));
-      std::cout << out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
+      for (const auto& out : run(parse(line))) {
+        std::cout << out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
+      }
     } catch (const Error& e) {
       std::cout.flush();
       throw Error(e.kind(), fmt::format("[{}:{}] {}", path, number, e.what()));

@@ -54,6 +54,9 @@ std::span<const Verb> verbs() {
        "echo '{\"answer\": \"It is 7.\", \"ground_truth\": \"7\"}' | keel score --rule last_number "
        "--cases -",
        define_score},
+      {"sched", "For scripts", "drafts and KV caching replayed on cases, with score and time",
+       "keel sched KIND --cases F",
+       "keel sched suffix_groups --cases tests/golden/sched/suffix_groups.jsonl", define_sched},
   });
   return kVerbs;
 }
