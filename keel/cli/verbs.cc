@@ -58,6 +58,9 @@ std::span<const Verb> verbs() {
        "keel balance KIND --cases F [--json]",
        "keel balance seqlen_balance --cases tests/golden/balance/seqlen_balance.jsonl",
        define_balance},
+      {"sched", "For scripts", "drafts and KV caching replayed on cases, with score and time",
+       "keel sched KIND --cases F",
+       "keel sched suffix_groups --cases tests/golden/sched/suffix_groups.jsonl", define_sched},
   });
   return kVerbs;
 }

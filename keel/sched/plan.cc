@@ -6,18 +6,23 @@
 
 namespace keel::sched {
 
-const StepPlan& Scheduler::plan(int64_t now_us) {
+const StepPlan& Scheduler::plan(int64_t now_us, const StepLimits& limits) {
   KEEL_CHECK(!outstanding_, "plan while another plan is outstanding");
   plan_.copies.clear();
   plan_.tokens.clear();
   plan_.segments.clear();
   plan_.samples.clear();
   rows_left_ = config_.step_tokens;
+  if (limits.max_rows > 0) {
+    KEEL_CHECK(limits.max_rows >= num_running(), "{} rows for {} running sequences",
+               limits.max_rows, num_running());
+    rows_left_ = std::min(rows_left_, limits.max_rows);
+  }
   now_us_ = now_us;
   const int64_t preemptions = stats_.num_preemptions;
   plan_decodes();
   plan_prefills();
-  if (stats_.num_preemptions == preemptions) plan_admissions();
+  if (limits.admit && stats_.num_preemptions == preemptions) plan_admissions();
   if (plan_.empty()) return plan_;
   plan_.step = stats_.num_steps++;
   outstanding_ = true;
@@ -26,6 +31,19 @@ const StepPlan& Scheduler::plan(int64_t now_us) {
   stats_.peak_running = std::max(stats_.peak_running, num_running());
   stats_.peak_used_blocks = std::max(stats_.peak_used_blocks, pool_.num_used());
   return plan_;
+}
+
+RankLoad Scheduler::load() const {
+  RankLoad load{num_running(), num_waiting(), config_.max_seqs, 0};
+  for (const int32_t handle : running_) {
+    const auto& seq = seqs_[handle];
+    if (!seq.decodes()) load.pending_rows += seq.length() - seq.computed;
+  }
+  for (const auto& at : waiting_) {
+    if (load.pending_rows >= config_.step_tokens) break;  // more would not change a step
+    load.pending_rows += seqs_[at.handle].length();
+  }
+  return load;
 }
 
 // running_ is sorted, the newest last. Victims come from the end, so none has rows in this plan.
@@ -78,6 +96,7 @@ void Scheduler::add_rows(int32_t handle, int32_t num_rows) {
   plan_.segments.push_back({handle, row, num_rows, seq.computed, seq.blocks.data()});
   seq.computed += num_rows;
   rows_left_ -= num_rows;
+  insert_planned_blocks(seq);
   if (seq.computed == seq.length()) {
     plan_.samples.push_back({row + num_rows - 1, handle, seq.length()});
   }
@@ -135,30 +154,57 @@ void Scheduler::fork_followers(int32_t leader, int32_t row) {
   }
 }
 
+bool Scheduler::has_leader(const Sequence& seq) {
+  const Group* group = group_of(seq);
+  return group != nullptr && group->leader >= 0;
+}
+
+// The head of the queue, or a later request of its priority with a longer cached prefix.
+Scheduler::Key Scheduler::choose_waiting(std::set<Key>::const_iterator head) {
+  constexpr int kWindow = 64;
+  auto& first = seqs_[head->handle];
+  if (!config_.prefix_cache || first.overtaken >= kMaxOvertaken) return *head;
+  Key best = *head;
+  int32_t depth = cache_.wanted_depth(first.ticket);
+  auto it = std::next(head);
+  for (int seen = 0; it != waiting_.end() && seen < kWindow; ++it, ++seen) {
+    const auto& seq = seqs_[it->handle];
+    if (it->minus_priority != head->minus_priority) break;
+    if (seq.arrival_us > now_us_ || has_leader(seq)) continue;
+    const int32_t cached = cache_.wanted_depth(seq.ticket);
+    if (cached <= depth) continue;
+    depth = cached;
+    best = *it;
+  }
+  return best;
+}
+
 void Scheduler::plan_admissions() {
   int32_t slots = config_.max_seqs - num_running();
   int32_t promised = 0;  // blocks for followers that start when their leader is done
-  for (auto it = waiting_.begin(); it != waiting_.end() && slots > 0 && rows_left_ > 0;) {
-    const Key at = *it;
-    auto& seq = seqs_[at.handle];
-    if (seq.arrival_us > now_us_) {
+  for (auto it = waiting_.cbegin(); it != waiting_.cend() && slots > 0 && rows_left_ > 0;) {
+    const Key head = *it;
+    if (seqs_[head.handle].arrival_us > now_us_) {
       ++it;
       continue;
     }
-    Group* group = group_of(seq);
-    if (group != nullptr && group->leader >= 0) {
+    if (has_leader(seqs_[head.handle])) {
       --slots;
       ++promised;
       ++it;
       continue;
     }
-    if (!admit(at.handle, promised)) break;  // no overtaking: the head of the queue comes first
+    const Key at = choose_waiting(it);
+    auto& seq = seqs_[at.handle];
+    if (!admit(at.handle, promised)) break;  // no overtaking by what is smaller
+    if (at != head) ++seqs_[head.handle].overtaken;
     start(at.handle);
+    Group* group = group_of(seq);
     if (group != nullptr && seq.computed < seq.num_prompt) group->leader = at.handle;
     const int32_t before = num_running();
     prefill(at.handle);
     slots -= 1 + num_running() - before;
-    it = waiting_.upper_bound(at);  // forks left the queue as well
+    it = waiting_.lower_bound(head);  // forks left the queue as well
   }
 }
 
@@ -178,13 +224,14 @@ bool Scheduler::admit(int32_t handle, int32_t promised) {
   // Running sequences will soon want a block each.
   if (fresh + promised + num_running() > available_blocks() &&
       !(running_.empty() && fresh <= available_blocks())) {
-    release_blocks(seq);
+    give_back(seq);
     blocked_ = state;
     return false;
   }
   for (int32_t b = held; b < blocks_for(tokens); ++b) seq.blocks.push_back(allocate());
   if (partial) KEEL_CHECK(make_writable(handle, seq.computed), "no block for a counted copy");
   stats_.reused_tokens += seq.computed;
+  cache_.use(seq.cache_node);
   return true;
 }
 
@@ -219,7 +266,7 @@ const Scheduler::Sequence* Scheduler::prompt_source(const Sequence& seq) {
 
 void Scheduler::start(int32_t handle) {
   auto& seq = seqs_[handle];
-  waiting_.erase(key(handle));
+  dequeue(handle, /*served=*/true);
   seq.state = State::kRunning;
   const auto later = [&](int32_t x, int32_t y) { return key(x) < key(y); };
   running_.insert(std::upper_bound(running_.begin(), running_.end(), handle, later), handle);

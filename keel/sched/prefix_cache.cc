@@ -6,10 +6,9 @@
 #include "keel/base/rng.h"
 
 namespace keel::sched {
-namespace {
 
-uint64_t hash_key(int64_t salt, int32_t parent, const int32_t* tokens) {
-  uint64_t h = mix_key(static_cast<uint64_t>(salt), static_cast<uint32_t>(parent));
+uint64_t PrefixCache::hash_block(uint64_t before, const int32_t* tokens) {
+  uint64_t h = before;
   for (int i = 0; i < kBlockTokens; i += 2) {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) << 32 |
                           static_cast<uint32_t>(tokens[i + 1]);
@@ -18,9 +17,15 @@ uint64_t hash_key(int64_t salt, int32_t parent, const int32_t* tokens) {
   return h;
 }
 
-}  // namespace
+uint64_t PrefixCache::hash_root(int64_t salt) {
+  return mix_key(0x6b65656cU, static_cast<uint64_t>(salt));
+}
 
-PrefixCache::PrefixCache(BlockPool& pool) : pool_(pool), table_(64, -1) {}
+PrefixCache::PrefixCache(BlockPool& pool) : pool_(pool), reuse_(pool.capacity()), table_(64, -1) {}
+
+uint64_t PrefixCache::hash_after(int64_t salt, int32_t parent, const int32_t* tokens) const {
+  return hash_block(parent == kRoot ? hash_root(salt) : nodes_[parent].hash, tokens);
+}
 
 int32_t PrefixCache::find(uint64_t hash, int64_t salt, int32_t parent,
                           const int32_t* tokens) const {
@@ -35,48 +40,75 @@ int32_t PrefixCache::find(uint64_t hash, int64_t salt, int32_t parent,
   return -1;
 }
 
+int32_t PrefixCache::child(int64_t salt, int32_t parent, std::span<const int32_t> tokens) const {
+  return find(hash_after(salt, parent, tokens.data()), salt, parent, tokens.data());
+}
+
 int32_t PrefixCache::lookup(int64_t salt, std::span<const int32_t> tokens, int32_t max_blocks,
                             std::vector<int32_t>& blocks) {
   int32_t parent = kRoot;
   const auto limit = std::min<int64_t>(max_blocks, tokens.size() / kBlockTokens);
   for (int64_t b = 0; b < limit; ++b) {
-    const int32_t* block_tokens = tokens.data() + b * kBlockTokens;
-    const int32_t n = find(hash_key(salt, parent, block_tokens), salt, parent, block_tokens);
+    const int32_t n = child(salt, parent, tokens.subspan(b * kBlockTokens, kBlockTokens));
     if (n < 0) break;
     pool_.retain(nodes_[n].block);
     blocks.push_back(nodes_[n].block);
-    nodes_[n].last_use = clock_;
     parent = n;
   }
-  if (parent != kRoot) touch(parent);
   return parent;
+}
+
+void PrefixCache::use(int32_t n) {
+  for (; n != kRoot; n = nodes_[n].parent) {
+    auto& node = nodes_[n];
+    // Held by others as well: it would be here under any rule, so it teaches nothing.
+    if (pool_.ref_count(node.block) == 2) reuse_.reused(node.uses, clock_ - node.last_use);
+    ++node.uses;
+    node.last_use = clock_;
+  }
+}
+
+void PrefixCache::touch(int32_t n) {
+  for (; n != kRoot; n = nodes_[n].parent) nodes_[n].last_use = clock_;
 }
 
 PrefixCache::Inserted PrefixCache::insert(int64_t salt, int32_t parent,
                                           std::span<const int32_t> tokens, int32_t block) {
   KEEL_CHECK(tokens.size() == kBlockTokens, "{} tokens in a block", tokens.size());
-  const uint64_t hash = hash_key(salt, parent, tokens.data());
+  const uint64_t hash = hash_after(salt, parent, tokens.data());
   if (const int32_t n = find(hash, salt, parent, tokens.data()); n >= 0) {
-    touch(n);
+    nodes_[n].last_use = clock_;
     return {n, nodes_[n].block};
   }
   KEEL_CHECK(!pool_.cached(block), "block {} is in the prefix cache already", block);
+  if (++clock_ >= next_census_) take_census();
   const int32_t n = new_node();
   auto& node = nodes_[n];
+  node = Node{};
   node.salt = salt;
   node.hash = hash;
   std::copy(tokens.begin(), tokens.end(), node.tokens.begin());
   node.block = block;
   node.parent = parent;
-  node.num_children = 0;
+  node.last_use = clock_;
   pool_.retain(block);
   pool_.set_cached(block, true);
   auto& head = table_[hash & (table_.size() - 1)];
   node.next_in_bucket = head;
   head = n;
-  node.last_use = ++clock_;
-  if (parent != kRoot && nodes_[parent].num_children++ == 0) unlink(parent);
-  link_leaf(n);
+  if (const auto ghost = ghosts_.find(hash); ghost != ghosts_.end()) {
+    reuse_.reused(ghost->second.uses, clock_ - ghost->second.last_use);
+    node.uses = ghost->second.uses + 1;
+    ghosts_.erase(ghost);
+  }
+  if (parent != kRoot && nodes_[parent].num_children++ == 0) remove_leaf(parent);
+  add_leaf(n);
+  if (const auto found = missing_.find(hash); found != missing_.end()) {
+    for (int32_t t = found->second, next = -1; t >= 0; t = next) {
+      next = tickets_[t].next_missing;
+      advance(t);
+    }
+  }
   return {n, block};
 }
 
@@ -101,53 +133,32 @@ void PrefixCache::grow_table() {
   }
 }
 
-// A fresh leaf is the newest; a parent whose last child went belongs near the old end.
-void PrefixCache::link_leaf(int32_t n) {
-  int32_t newer = -1;
-  if (newest_ >= 0 && nodes_[newest_].last_use > nodes_[n].last_use) {
-    newer = oldest_;
-    while (nodes_[newer].last_use <= nodes_[n].last_use) newer = nodes_[newer].newer;
-  }
-  const int32_t older = newer >= 0 ? nodes_[newer].older : newest_;
-  nodes_[n].older = older;
-  nodes_[n].newer = newer;
-  (older >= 0 ? nodes_[older].newer : oldest_) = n;
-  (newer >= 0 ? nodes_[newer].older : newest_) = n;
+void PrefixCache::add_leaf(int32_t n) {
+  nodes_[n].leaf = static_cast<int32_t>(leaves_.size());
+  leaves_.push_back(n);
 }
 
-void PrefixCache::unlink(int32_t n) {
-  const auto& node = nodes_[n];
-  (node.older >= 0 ? nodes_[node.older].newer : oldest_) = node.newer;
-  (node.newer >= 0 ? nodes_[node.newer].older : newest_) = node.older;
-}
-
-void PrefixCache::touch(int32_t n) {
-  nodes_[n].last_use = ++clock_;
-  if (nodes_[n].num_children > 0) return;  // the list holds leaves only
-  unlink(n);
-  link_leaf(n);
-}
-
-bool PrefixCache::evict_one() {
-  // A leaf in use counts as just used; each is passed at most once.
-  for (int32_t left = num_nodes_; left > 0 && oldest_ >= 0; --left) {
-    const int32_t n = oldest_;
-    if (pool_.idle(nodes_[n].block)) {
-      remove(n);
-      return true;
-    }
-    touch(n);
-  }
-  return false;
+void PrefixCache::remove_leaf(int32_t n) {
+  const int32_t at = nodes_[n].leaf;
+  leaves_[at] = leaves_.back();
+  nodes_[leaves_[at]].leaf = at;
+  leaves_.pop_back();
+  nodes_[n].leaf = -1;
 }
 
 void PrefixCache::remove(int32_t n) {
   auto& node = nodes_[n];
+  for (int32_t t = node.first_want, next = -1; t >= 0; t = next) {
+    next = tickets_[t].next;
+    const int32_t depth = tickets_[t].depth;
+    detach(t);
+    attach(t, node.parent, depth - 1);
+  }
   auto* link = &table_[node.hash & (table_.size() - 1)];
   while (*link != n) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
-  unlink(n);
-  if (node.parent != kRoot && --nodes_[node.parent].num_children == 0) link_leaf(node.parent);
+  remove_leaf(n);
+  if (node.parent != kRoot && --nodes_[node.parent].num_children == 0) add_leaf(node.parent);
   pool_.set_cached(node.block, false);
   pool_.release(node.block);
   node.block = kNullBlock;
@@ -156,21 +167,29 @@ void PrefixCache::remove(int32_t n) {
 }
 
 void PrefixCache::clear() {
-  while (oldest_ >= 0) remove(oldest_);
+  while (!leaves_.empty()) remove(leaves_.back());
+  ghosts_.clear();
+  ghost_order_.clear();
+  victim_ = kRoot;
 }
 
 std::string PrefixCache::validate() const {
   std::vector<int32_t> children(nodes_.size(), 0);
   int32_t num_nodes = 0;
-  int32_t num_leaves = 0;
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    const auto& node = nodes_[n];
+  size_t num_leaves = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto& node = nodes_[i];
+    const auto n = static_cast<int32_t>(i);
     if (node.block == kNullBlock) continue;
     ++num_nodes;
-    num_leaves += node.num_children == 0;
     if (!pool_.cached(node.block)) return fmt::format("block of node {} is not marked", n);
-    if (find(node.hash, node.salt, node.parent, node.tokens.data()) != static_cast<int32_t>(n)) {
+    if (find(node.hash, node.salt, node.parent, node.tokens.data()) != n) {
       return fmt::format("node {} is not found by its key", n);
+    }
+    const bool leaf = node.leaf >= 0;
+    num_leaves += leaf;
+    if (leaf != (node.num_children == 0) || (leaf && leaves_[node.leaf] != n)) {
+      return fmt::format("node {} with {} children is listed wrongly", n, node.num_children);
     }
     if (node.parent == kRoot) continue;
     if (nodes_[node.parent].block == kNullBlock) return fmt::format("node {} lost its parent", n);
@@ -186,12 +205,18 @@ std::string PrefixCache::validate() const {
     }
   }
   if (num_nodes != num_nodes_) return fmt::format("{} nodes, counted {}", num_nodes, num_nodes_);
-  int32_t listed = 0;
-  for (int32_t n = oldest_; n >= 0; n = nodes_[n].newer) {
-    if (nodes_[n].num_children > 0) return fmt::format("inner node {} is listed as a leaf", n);
-    if (++listed > num_leaves) break;
+  if (num_leaves != leaves_.size()) return "the list of leaves has other nodes";
+  for (size_t t = 0; t < tickets_.size(); ++t) {
+    const auto& ticket = tickets_[t];
+    if (!ticket.live) continue;
+    const bool all = ticket.depth == static_cast<int32_t>(ticket.hashes.size());
+    if (ticket.node != kRoot && nodes_[ticket.node].hash != ticket.hashes[ticket.depth - 1]) {
+      return fmt::format("ticket {} stands at another prefix", t);
+    }
+    if (!all && find_hash(ticket.hashes[ticket.depth]) >= 0) {
+      return fmt::format("ticket {} stands short of what is cached", t);
+    }
   }
-  if (listed != num_leaves) return fmt::format("{} leaves, {} listed", num_leaves, listed);
   return "";
 }
 

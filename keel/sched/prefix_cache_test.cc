@@ -35,7 +35,7 @@ Tokens put(PrefixCache& cache, BlockPool& pool, int64_t salt, const Tokens& toke
 
 Tokens get(PrefixCache& cache, BlockPool& pool, int64_t salt, const Tokens& tokens) {
   Tokens blocks;
-  cache.lookup(salt, tokens, 1000, blocks);
+  cache.use(cache.lookup(salt, tokens, 1000, blocks));
   for (size_t b = blocks.size(); b-- > 0;) pool.release(blocks[b]);
   return blocks;
 }
@@ -80,13 +80,13 @@ TEST(PrefixCache, EqualContentIsStoredOnce) {
   EXPECT_EQ(pool.num_used(), 0);
 }
 
-TEST(PrefixCache, EvictsTheLeastRecentlyUsedLeafFirst) {
+TEST(PrefixCache, EvictsWhatWasNotUsedAgainFirst) {
   BlockPool pool(20);
   PrefixCache cache(pool);
   const auto a = tokens_from(0, 32), b = tokens_from(100, 32);
   put(cache, pool, 1, a);
   put(cache, pool, 1, b);
-  get(cache, pool, 1, a);  // b is now the older one
+  get(cache, pool, 1, a);
   EXPECT_TRUE(cache.evict_one());
   EXPECT_EQ(get(cache, pool, 1, a).size(), 2u);
   EXPECT_TRUE(cache.evict_one());
@@ -115,16 +115,64 @@ TEST(PrefixCache, ClearKeepsBlocksInUse) {
   EXPECT_TRUE(get(cache, pool, 1, t).empty());
 }
 
-TEST(PrefixCache, RandomOperationsKeepTheTreeRight) {
+TEST(PrefixCache, WhatWaitsIsKeptAndTheSoonestLongest) {
+  BlockPool pool(20);
+  PrefixCache cache(pool);
+  const auto a = tokens_from(0, 32), b = tokens_from(100, 32), c = tokens_from(200, 32);
+  const int32_t late = cache.want(1, a, 50), soon = cache.want(1, b, 2);
+  EXPECT_EQ(cache.wanted_depth(soon), 0);
+  for (const auto* t : {&a, &b, &c}) put(cache, pool, 1, *t);
+  EXPECT_EQ(cache.wanted_depth(soon), 2) << "tickets follow what enters";
+  get(cache, pool, 1, c);
+  get(cache, pool, 1, c);
+  EXPECT_TRUE(cache.evict_one() && cache.evict_one());
+  EXPECT_EQ(get(cache, pool, 1, b).size(), 2u);
+  EXPECT_EQ(cache.wanted_depth(soon), 2);
+  cache.clear();
+  EXPECT_EQ(cache.wanted_depth(soon), 0);
+  cache.unwant(soon, /*served=*/true);
+  cache.unwant(late, /*served=*/false);
+  EXPECT_EQ(cache.validate(), "");
+}
+
+// A scan over more than fits: LRU never hits, the model learns to keep a part.
+TEST(PrefixCache, ScansKeepAPart) {
+  BlockPool pool(101);
+  PrefixCache cache(pool);
+  int hits = 0, looked = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (int32_t p = 0; p < 13; ++p) {
+      const auto t = tokens_from(1000 * p, 16 * 10);
+      Tokens blocks;
+      const int32_t node = cache.lookup(1, t, 1000, blocks);
+      cache.use(node);
+      if (round >= 4) {
+        hits += static_cast<int>(blocks.size());
+        looked += 10;
+      }
+      for (size_t b = blocks.size(); b-- > 0;) pool.release(blocks[b]);
+      while (pool.num_free() < 10) ASSERT_TRUE(cache.evict_one());
+      put(cache, pool, 1, t);
+    }
+  }
+  EXPECT_GT(hits, looked / 2);
+}
+
+TEST(PrefixCache, AMillionRandomOperationsKeepTheTreeRight) {
   BlockPool pool(64);
   PrefixCache cache(pool);
   std::mt19937 rng(2);
-  std::vector<Tokens> held;
-  for (int op = 0; op < 20000; ++op) {
+  struct Held {
+    Tokens blocks;
+    int32_t node;
+  };
+  std::vector<Held> held;
+  std::vector<int32_t> tickets;
+  for (int op = 0; op < 1000000; ++op) {
     Tokens t;  // few distinct blocks: many shared prefixes
     for (uint32_t b = 0, n = rng() % 6; b < n; ++b) t.insert(t.end(), 16, rng() % 3);
     const int64_t salt = rng() % 2;
-    switch (rng() % 8) {
+    switch (rng() % 10) {
       case 0:
       case 1:
         while (pool.num_free() < 6 && cache.evict_one()) {
@@ -133,20 +181,22 @@ TEST(PrefixCache, RandomOperationsKeepTheTreeRight) {
         break;
       case 2:
       case 3: {
-        Tokens blocks;
-        cache.lookup(salt, t, 1000, blocks);
-        ASSERT_LE(blocks.size(), t.size() / kBlockTokens);
+        Held h;
+        h.node = cache.lookup(salt, t, 1000, h.blocks);
+        ASSERT_LE(h.blocks.size(), t.size() / kBlockTokens);
         if (held.size() < 8) {
-          held.push_back(blocks);
+          cache.use(h.node);
+          held.push_back(h);
         } else {
-          for (const int32_t b : blocks) pool.release(b);
+          for (const int32_t b : h.blocks) pool.release(b);
         }
         break;
       }
       case 4:
       case 5:
         if (!held.empty()) {
-          for (const int32_t b : held.back()) pool.release(b);
+          cache.touch(held.back().node);
+          for (const int32_t b : held.back().blocks) pool.release(b);
           held.pop_back();
         }
         break;
@@ -154,14 +204,28 @@ TEST(PrefixCache, RandomOperationsKeepTheTreeRight) {
         const bool can = pool.num_idle() > 0;
         ASSERT_EQ(cache.evict_one(), can);
       } break;
+      case 7:
+        if (tickets.size() < 20) tickets.push_back(cache.want(salt, t, op));
+        break;
+      case 8:
+        if (!tickets.empty()) {
+          const size_t k = rng() % tickets.size();
+          cache.unwant(tickets[k], rng() % 2);
+          tickets.erase(tickets.begin() + static_cast<int64_t>(k));
+        }
+        break;
       default:
-        if (rng() % 50 == 0) cache.clear();
+        if (rng() % 50 != 0) break;
+        cache.clear();
+        for (auto& h : held) h.node = PrefixCache::kRoot;
     }
+    ASSERT_EQ(pool.num_used() + pool.num_idle() + pool.num_free(), pool.capacity());
+    if (op % 64 != 0 && op > 20000) continue;
     ASSERT_EQ(cache.validate(), "") << op;
     ASSERT_EQ(pool.validate(), "") << op;
   }
-  for (const auto& blocks : held) {
-    for (const int32_t b : blocks) pool.release(b);
+  for (const auto& h : held) {
+    for (const int32_t b : h.blocks) pool.release(b);
   }
   cache.clear();
   EXPECT_EQ(pool.num_free(), pool.capacity());

@@ -58,10 +58,9 @@ int32_t Scheduler::submit(const ScheduledRequest& request) {
   seq.priority = request.priority;
   seq.num_prompt = static_cast<int32_t>(request.prompt.size());
   seq.max_new_tokens = request.max_new_tokens;
-  seq.state = State::kWaiting;
   seq.tokens.assign(request.prompt.begin(), request.prompt.end());
   if (seq.group >= 0) groups_[seq.group].members.push_back(handle);
-  waiting_.insert(key(handle));
+  enqueue(handle);
   return handle;
 }
 
@@ -97,6 +96,11 @@ void Scheduler::set_weight_version(int64_t version) {
   weight_version_ = version;
   while (!running_.empty()) preempt(running_.back(), /*counted=*/false);
   cache_.clear();
+  if (!config_.prefix_cache) return;
+  for (const auto& at : std::vector<Key>(waiting_.begin(), waiting_.end())) {
+    dequeue(at.handle, /*served=*/false);  // other weights, other prefixes
+    enqueue(at.handle);
+  }
 }
 
 void Scheduler::reset_prefix_cache() {
@@ -122,8 +126,38 @@ int32_t Scheduler::allocate() {
   return pool_.allocate();
 }
 
-// New full blocks enter the prefix cache. Where an equal block is there already, ours is given up
-// for it: the kernels are batch-invariant, so equal prefixes have equal KV bits.
+void Scheduler::enqueue(int32_t handle) {
+  auto& seq = seqs_[handle];
+  seq.state = State::kWaiting;
+  waiting_.insert(key(handle));
+  if (!config_.prefix_cache) return;
+  seq.ticket =
+      cache_.want(weight_version_, std::span(seq.tokens).first(seq.length() - 1), seq.order);
+}
+
+void Scheduler::dequeue(int32_t handle, bool served) {
+  auto& seq = seqs_[handle];
+  waiting_.erase(key(handle));
+  if (seq.ticket >= 0) cache_.unwant(seq.ticket, served);
+  seq.ticket = -1;
+}
+
+// Blocks that the plan fills enter the prefix cache at once: steps run in order and a layer's keys
+// and values are all written before any are read, so later rows, even of this plan, may share them.
+void Scheduler::insert_planned_blocks(Sequence& seq) {
+  if (!config_.prefix_cache) return;
+  const int32_t full = seq.computed / kBlockTokens;
+  for (; seq.num_cached_blocks < full; ++seq.num_cached_blocks) {
+    const int32_t b = seq.num_cached_blocks;
+    const auto tokens = std::span(seq.tokens).subspan(b * kBlockTokens, kBlockTokens);
+    // This plan writes to our own block; commit() gives it up for the equal one.
+    if (cache_.child(weight_version_, seq.cache_node, tokens) != PrefixCache::kRoot) return;
+    seq.cache_node = cache_.insert(weight_version_, seq.cache_node, tokens, seq.blocks[b]).node;
+  }
+}
+
+// Full blocks that could not enter when they were planned. Where an equal block is there already,
+// ours is given up for it: the kernels are batch-invariant, so equal prefixes have equal KV bits.
 void Scheduler::insert_full_blocks(Sequence& seq) {
   if (!config_.prefix_cache) return;
   const int32_t full = seq.committed / kBlockTokens;
@@ -140,7 +174,11 @@ void Scheduler::insert_full_blocks(Sequence& seq) {
 }
 
 void Scheduler::release_blocks(Sequence& seq) {
-  if (seq.cache_node != PrefixCache::kRoot) cache_.touch(seq.cache_node);
+  cache_.touch(seq.cache_node);
+  give_back(seq);
+}
+
+void Scheduler::give_back(Sequence& seq) {
   for (size_t b = seq.blocks.size(); b-- > 0;) pool_.release(seq.blocks[b]);
   seq.blocks.clear();
   seq.cache_node = PrefixCache::kRoot;
@@ -163,8 +201,7 @@ void Scheduler::preempt(int32_t handle, bool counted) {
     ++seq.num_preemptions;
     ++stats_.num_preemptions;
   }
-  seq.state = State::kWaiting;
-  waiting_.insert(key(handle));
+  enqueue(handle);
 }
 
 void Scheduler::end(int32_t handle) {
@@ -174,7 +211,7 @@ void Scheduler::end(int32_t handle) {
     leave_running(handle);
     release_blocks(seq);
   } else {
-    waiting_.erase(key(handle));
+    dequeue(handle, /*served=*/false);
   }
   if (Group* group = group_of(seq)) {
     auto& members = group->members;

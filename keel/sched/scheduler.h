@@ -6,7 +6,9 @@
 // prompt are allocated when its sequence is admitted; a decode that finds no block preempts the
 // newest running sequence, which keeps its tokens and is computed again later. A sequence preempted
 // max_preemptions times is admitted again only with its worst case reserved and is then left alone,
-// so every request ends. Order: higher priority, then earlier arrival, then order of submission.
+// so every request ends. Order: higher priority, then earlier arrival, then order of submission;
+// but of the first waiting requests of a priority the one with the longest cached prefix goes first
+// (before it is evicted), at most kMaxOvertaken times past the same one.
 //
 // Members of a group have the same prompt: it is computed once (the others wait and sample from the
 // same last row), its full blocks are shared, the partly filled one is copied on the first write.
@@ -22,6 +24,7 @@
 
 #include "keel/sched/block_pool.h"
 #include "keel/sched/prefix_cache.h"
+#include "keel/sched/step_limits.h"
 
 namespace keel::sched {
 
@@ -95,6 +98,8 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
+  static constexpr int32_t kMaxOvertaken = 64;
+
   // Throws Error(kInvalid) naming the field that is out of range.
   explicit Scheduler(const SchedulerConfig& config);
 
@@ -104,7 +109,11 @@ class Scheduler {
   int32_t submit(const ScheduledRequest& request);
 
   // The next step; empty when nothing can run now. The plan lives until the next plan().
-  const StepPlan& plan(int64_t now_us);
+  // limits: what a lockstep group agreed on (see agree_on_step); max_rows >= num_running().
+  const StepPlan& plan(int64_t now_us, const StepLimits& limits = {});
+
+  // For agree_on_step().
+  RankLoad load() const;
 
   // results[i] belongs to plan().samples[i] of the outstanding plan.
   void commit(std::span<const SampleResult> results);
@@ -145,6 +154,8 @@ class Scheduler {
     int32_t num_cached_blocks = 0;  // leading blocks that are nodes of the prefix cache
     int32_t cache_node = PrefixCache::kRoot;
     int32_t num_preemptions = 0;
+    int32_t ticket = -1;    // while it waits: of the prefix cache
+    int32_t overtaken = 0;  // admissions of later requests while this one was first
     State state = State::kUnused;
     bool reserved = false;  // worst case allocated: never preempted
     bool admitted_once = false;
@@ -186,6 +197,8 @@ class Scheduler {
   void plan_decodes();
   void plan_prefills();
   void plan_admissions();
+  Key choose_waiting(std::set<Key>::const_iterator head);
+  bool has_leader(const Sequence& seq);
   bool make_writable(int32_t handle, int32_t position);
   bool grow_or_preempt(size_t index);
   void add_rows(int32_t handle, int32_t num_rows);
@@ -196,8 +209,12 @@ class Scheduler {
   void take_prefix(Sequence& seq);
   const Sequence* prompt_source(const Sequence& seq);
   void start(int32_t handle);
+  void enqueue(int32_t handle);
+  void dequeue(int32_t handle, bool served);
+  void insert_planned_blocks(Sequence& seq);
   void insert_full_blocks(Sequence& seq);
   void release_blocks(Sequence& seq);
+  void give_back(Sequence& seq);
   void preempt(int32_t handle, bool counted);
   void end(int32_t handle);
   void leave_running(int32_t handle);

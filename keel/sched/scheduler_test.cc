@@ -109,7 +109,6 @@ class Driver {
       for (int32_t p = s.first_position; p < s.first_position + s.num_rows; ++p) {
         const int32_t block = s.blocks[p / kBlockTokens];
         EXPECT_TRUE(written.emplace(block, p % kBlockTokens).second);
-        EXPECT_FALSE(scheduler.pool().cached(block)) << "write into a cached block";
       }
     }
     EXPECT_EQ(row, static_cast<int32_t>(plan.tokens.size()));
