@@ -11,7 +11,7 @@
 namespace keel::balance {
 namespace {
 
-constexpr uint64_t kSeed = 0xb145;
+constexpr uint64_t kPackingSeed = 0xb145;
 constexpr int64_t kFillNodes = 600;  // of one subset-sum search
 
 std::vector<int32_t> descending_order(std::span<const int64_t> sizes) {
@@ -142,7 +142,9 @@ class Packer {
   // Fuller bins (a larger sum of squares) or fewer of them are kept.
   void ruin_and_refill(BinItems& current, uint64_t round) {
     uint64_t draw = 0;
-    const auto random = [&](uint64_t bound) { return uniform_int(bound, kSeed, round, draw++); };
+    const auto random = [&](uint64_t bound) {
+      return uniform_int(bound, kPackingSeed, round, draw++);
+    };
     std::vector<size_t> chosen;
     size_t roomiest = 0;
     for (size_t b = 1; b < current.size(); ++b) {

@@ -12,7 +12,7 @@
 namespace keel::balance {
 namespace {
 
-constexpr uint64_t kSeed = 0x4d9;
+constexpr uint64_t kHdpSeed = 0x4d9;
 constexpr size_t kStride = 8;  // placed sequences between two saved states
 
 struct Job {
@@ -78,9 +78,9 @@ class FreeTimes {
   std::vector<double> at_;
 };
 
-class Planner {
+class HdpPlanner {
  public:
-  Planner(std::span<const int64_t> lengths, const HdpTask& task)
+  HdpPlanner(std::span<const int64_t> lengths, const HdpTask& task)
       : lengths_(lengths), task_(task), time_(lengths, task), ranks_(task.num_ranks) {}
 
   HdpPlan plan() {
@@ -195,10 +195,10 @@ class Planner {
   size_t change(std::vector<Job>& jobs, uint64_t round) {
     uint64_t draw = 0;
     const auto random = [&](uint64_t bound) {
-      return static_cast<size_t>(uniform_int(bound, kSeed, round, draw++));
+      return static_cast<size_t>(uniform_int(bound, kHdpSeed, round, draw++));
     };
     const auto late = [&] {
-      const double u = uniform(kSeed + 1, round, draw++);
+      const double u = uniform(kHdpSeed + 1, round, draw++);
       const double skew = round % 2 == 0 ? u : u * u * u;
       return jobs.size() - 1 - static_cast<size_t>(skew * static_cast<double>(jobs.size()));
     };
@@ -319,7 +319,7 @@ ContextChoice choose_context(int64_t tokens, int32_t group, const ContextCost& c
 
 HdpPlan plan_context_groups(std::span<const int64_t> lengths, const HdpTask& task) {
   check(lengths, task);
-  return Planner(lengths, task).plan();
+  return HdpPlanner(lengths, task).plan();
 }
 
 double simulate_steps(std::span<const int64_t> lengths, const HdpTask& task,

@@ -12,7 +12,7 @@
 namespace keel::balance {
 namespace {
 
-constexpr uint64_t kSeed = 0xe91b;
+constexpr uint64_t kPlacementSeed = 0xe91b;
 constexpr int32_t kTradeGpus = 8;  // a replica is traded on one of so many lightest GPUs
 
 void check(std::span<const double> loads, const ExpertLayout& l) {
@@ -302,7 +302,7 @@ class Search {
   void shake(uint64_t round) {
     uint64_t draw = 0;
     const auto random = [&](uint64_t bound) {
-      return static_cast<int32_t>(uniform_int(bound, kSeed, round, draw++));
+      return static_cast<int32_t>(uniform_int(bound, kPlacementSeed, round, draw++));
     };
     const int32_t a = hottest();
     for (int32_t k = 0; k < 3; ++k) {

@@ -19,9 +19,9 @@ struct Batch {
   int64_t cost = 0;
 };
 
-class Planner {
+class LockstepPlanner {
  public:
-  Planner(std::span<const int64_t> lengths, const LockstepTask& task)
+  LockstepPlanner(std::span<const int64_t> lengths, const LockstepTask& task)
       : lengths_(lengths),
         task_(task),
         costs_(sequence_costs(lengths, task.cost, "balance.lockstep")),
@@ -321,7 +321,7 @@ LockstepPlan plan_lockstep_batches(std::span<const int64_t> lengths, const Locks
   KEEL_REQUIRE(task.num_ranks >= 1, "[balance.lockstep] expected num_ranks >= 1, got {}",
                task.num_ranks);
   KEEL_REQUIRE(task.effort >= 0, "[balance.lockstep] expected effort >= 0, got {}", task.effort);
-  return Planner(lengths, task).plan();
+  return LockstepPlanner(lengths, task).plan();
 }
 
 std::string validate(std::span<const int64_t> lengths, const LockstepTask& task,

@@ -179,9 +179,9 @@ bool holds_cap(const Bins& bins, int64_t cap) {
                      [&](const Bin& bin) { return bin.tokens <= cap || bin.atoms.size() == 1; });
 }
 
-class Packer {
+class MicroBatchPacker {
  public:
-  Packer(std::span<const PackItem> items, const PackLimits& limits)
+  MicroBatchPacker(std::span<const PackItem> items, const PackLimits& limits)
       : items_(items), limits_(limits) {
     singles_ = single_atoms(items);
     wholes_ = whole_atoms(singles_, limits.cap_tokens);
@@ -291,7 +291,7 @@ int64_t tokens_of(std::span<const PackItem> items, std::span<const int32_t> memb
 
 MicroBatchPlan pack_micro_batches(std::span<const PackItem> items, const PackLimits& limits) {
   check_input(items, limits);
-  return Packer(items, limits).pack();
+  return MicroBatchPacker(items, limits).pack();
 }
 
 std::string validate(std::span<const PackItem> items, const PackLimits& limits,

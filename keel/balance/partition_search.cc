@@ -14,7 +14,7 @@ namespace {
 
 // Two parts with at most so many items together are split anew by trying all ways.
 constexpr int kMaxPairItems = 14;
-constexpr uint64_t kSeed = 0x5eed;
+constexpr uint64_t kPartitionSeed = 0x5eed;
 
 struct Part {
   std::vector<int32_t> items;  // ascending positions in the order by weight
@@ -28,9 +28,9 @@ struct Exchange {
   int32_t to = -1;                                         // index into the other part, -1: a move
 };
 
-class Search {
+class PartitionSearch {
  public:
-  explicit Search(const PartitionTask& task) : task_(task) {
+  explicit PartitionSearch(const PartitionTask& task) : task_(task) {
     const size_t n = task.weights.size();
     std::vector<std::pair<int64_t, int32_t>> sorted(n);
     for (size_t i = 0; i < n; ++i) sorted[i] = {task.weights[i], -static_cast<int32_t>(i)};
@@ -250,7 +250,9 @@ class Search {
 
   void shuffle_some(uint64_t round) {
     uint64_t draw = 0;
-    const auto random = [&](uint64_t bound) { return uniform_int(bound, kSeed, round, draw++); };
+    const auto random = [&](uint64_t bound) {
+      return uniform_int(bound, kPartitionSeed, round, draw++);
+    };
     std::vector<int32_t> chosen = {loads_.rbegin()->second};
     const size_t want = std::min<size_t>(parts_.size(), 2 + random(3));
     while (chosen.size() < want) {
@@ -292,7 +294,7 @@ class Search {
 
 }  // namespace
 
-Partition search_partition(const PartitionTask& task) { return Search(task).run(); }
+Partition search_partition(const PartitionTask& task) { return PartitionSearch(task).run(); }
 
 int64_t sorted_partition_bound(std::span<const int64_t> descending, int32_t num_parts, bool equal) {
   if (descending.empty()) return 0;

@@ -13,7 +13,7 @@ namespace {
 
 double no_clock() { return 0; }
 
-std::vector<OrderedJson> rows_of(const std::string& path) {
+std::vector<OrderedJson> state_rows(const std::string& path) {
   std::vector<OrderedJson> rows;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) rows.push_back(OrderedJson::parse(line));
@@ -27,7 +27,7 @@ void expect_published(const OrderedJson& row) {
 }
 
 TEST(RolloutRebalance, GoldenStates) {
-  const auto rows = rows_of(test::golden("sched/rollout_rebalance_states.jsonl"));
+  const auto rows = state_rows(test::golden("sched/rollout_rebalance_states.jsonl"));
   EXPECT_EQ(rows.size(), 12u);
   for (const auto& row : rows) expect_published(row);
 }
@@ -35,7 +35,7 @@ TEST(RolloutRebalance, GoldenStates) {
 TEST(RolloutRebalance, AllCases) {
   const auto path = test::cases("rollout_rebalance_states.jsonl");
   if (path.empty()) GTEST_SKIP() << "no ../shared/cases/rollout_rebalance_states.jsonl";
-  for (const auto& row : rows_of(path)) expect_published(row);
+  for (const auto& row : state_rows(path)) expect_published(row);
 }
 
 RC_GTEST_PROP(RolloutRebalance, PlansAreValid, ()) {

@@ -8,7 +8,7 @@
 namespace keel::balance {
 namespace {
 
-constexpr uint64_t kSeed = 0x3c0;
+constexpr uint64_t kTripleSeed = 0x3c0;
 constexpr size_t kMaxTriples = 400000;
 
 using Triple = std::array<int32_t, 3>;  // positions in the descending list
@@ -79,7 +79,8 @@ class Cover {
       if (best < 0 || count_[i] < count_[best]) {
         best = static_cast<int32_t>(i);
         ties = 1;
-      } else if (count_[i] == count_[best] && uniform_int(++ties, kSeed, round_, draw_++) == 0) {
+      } else if (count_[i] == count_[best] &&
+                 uniform_int(++ties, kTripleSeed, round_, draw_++) == 0) {
         best = static_cast<int32_t>(i);
       }
     }
@@ -113,7 +114,7 @@ class Cover {
     }
     // Little waste first; random among equals.
     for (size_t k = options.size(); k > 1; --k) {
-      std::swap(options[k - 1], options[uniform_int(k, kSeed, round_, draw_++)]);
+      std::swap(options[k - 1], options[uniform_int(k, kTripleSeed, round_, draw_++)]);
     }
     std::stable_sort(options.begin(), options.end(),
                      [&](int32_t x, int32_t y) { return waste_[x] < waste_[y]; });
