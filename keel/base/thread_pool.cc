@@ -30,9 +30,9 @@ void pause_cpu() {
 
 }  // namespace
 
-// A region is open while indices are left. A worker counts itself in before it looks at the task; one
-// that wakes too late finds the gate closed and sleeps again, so that nobody waits for a thread that
-// the machine has no core for.
+// A region is open while indices are left. A worker counts itself in before it looks at the task;
+// one that wakes too late finds the gate closed and sleeps again, so that nobody waits for a thread
+// that the machine has no core for.
 struct ThreadPool::State {
   using Task = FunctionRef<void(int64_t, int)>;
   static constexpr uint32_t kOpen = 1u << 31;  // the bits below count workers inside
