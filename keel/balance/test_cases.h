@@ -1,4 +1,5 @@
-// For the tests of this module: case files and random lengths.
+// For the tests of this module: case files and random lengths. Needs KEEL_SOURCE_DIR, as
+// test_data.h does.
 #pragma once
 
 #include <rapidcheck.h>
@@ -10,6 +11,7 @@
 #include "keel/base/json.h"
 #include "keel/base/test_data.h"
 
+#ifdef KEEL_SOURCE_DIR
 namespace keel::balance {
 
 inline std::vector<Json> read_lines(const std::string& path) {
@@ -39,3 +41,4 @@ inline rc::Gen<std::vector<int64_t>> random_lengths() {
 }
 
 }  // namespace keel::balance
+#endif
