@@ -1,6 +1,8 @@
 // Seconds of a step's stages, as they stand in its record.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <string_view>
 
