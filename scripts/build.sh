@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs dependencies if they are missing, configures and builds. Usage: scripts/build.sh [target ...]
-# The first build takes about 10 minutes on two cores, later ones only what changed.
+# The first build takes about 12 minutes on two cores, later ones only what changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/bootstrap.sh
