@@ -15,23 +15,23 @@ struct Case {
   int32_t cores = 1;
 };
 
-Case case_of(const Json& row) {
+Case case_of(const OrderedJson& row) {
   Case c{{}, {row["g"], row["hkv"], row["mbase"], row["sbase"]}, row["cores"]};
-  for (const Json& r : row["requests"]) c.requests.push_back({r[0], r[1]});
+  for (const OrderedJson& r : row["requests"]) c.requests.push_back({r[0], r[1]});
   return c;
 }
 
 TEST(AttentionSplit, ReproducesThePublishedRule) {
   int count = 0;
-  for (const Json& row : case_rows("attention_partition")) {
+  for (const OrderedJson& row : case_rows("attention_partition")) {
     const auto c = case_of(row);
     const auto split = split_contiguous(c.requests, c.shape, c.cores);
-    const Json& expected = row["expected"];
+    const OrderedJson& expected = row["expected"];
     EXPECT_EQ(split.num_cores, expected["cores_used"]) << row["id"];
     EXPECT_EQ(split.loads, expected["loads"].get<std::vector<int64_t>>()) << row["id"];
     ASSERT_EQ(split.ends.size(), expected["ends"].size());
     for (size_t k = 0; k < split.ends.size(); ++k) {
-      const Json& end = expected["ends"][k];
+      const OrderedJson& end = expected["ends"][k];
       EXPECT_EQ(split.ends[k], (ContiguousEnd{end[0], end[1], end[2]})) << row["id"] << " " << k;
     }
     ++count;
@@ -43,7 +43,7 @@ TEST(AttentionPlan, NearerTheBoundThanThePublishedRule) {
   double sum = 0;
   double published = 0;
   int count = 0;
-  for (const Json& row : case_rows("attention_partition")) {
+  for (const OrderedJson& row : case_rows("attention_partition")) {
     const auto c = case_of(row);
     const auto plan = plan_attention(c.requests, c.shape, c.cores);
     ASSERT_EQ(validate(c.requests, c.shape, c.cores, {}, {}, plan), "") << row["id"];

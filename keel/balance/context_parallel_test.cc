@@ -10,7 +10,7 @@
 namespace keel::balance {
 namespace {
 
-HdpTask task_of(const Json& row) {
+HdpTask task_of(const OrderedJson& row) {
   HdpTask task{.num_ranks = row["ranks"], .capacity_tokens = row["capacity"], .cost = {}};
   task.cost.compute = {row["c1"], row["c2"]};
   task.cost.ring_latency = row["alpha"];
@@ -22,7 +22,7 @@ TEST(ContextGroups, NearTheBoundOnTheCases) {
   double sum = 0;
   double best = 0;
   int count = 0;
-  for (const Json& row : case_rows("hdp")) {
+  for (const OrderedJson& row : case_rows("hdp")) {
     const std::vector<int64_t> lengths = row["lengths"];
     const auto task = task_of(row);
     const auto plan = plan_context_groups(lengths, task);

@@ -14,13 +14,13 @@
 namespace keel::balance {
 namespace {
 
-ExpertLayout layout_of(const Json& row) {
+ExpertLayout layout_of(const OrderedJson& row) {
   return {static_cast<int32_t>(row["load"][0].size()), row["replicas"], row["gpus"]};
 }
 
 TEST(Eplb, ReproducesThePublishedPlacements) {
   int count = 0;
-  for (const Json& row : case_rows("exact_vectors")) {
+  for (const OrderedJson& row : case_rows("exact_vectors")) {
     if (row["fn"] != "eplb") continue;
     for (size_t layer = 0; layer < row["load"].size(); ++layer) {
       const std::vector<int64_t> loads = row["load"][layer];
@@ -43,9 +43,9 @@ TEST(Eplb, ReadmeExample) {
 TEST(Placement, BeatsTheBestKnownOnTheCases) {
   double sum = 0;
   int count = 0;
-  for (const Json& row : case_rows("eplb")) {
+  for (const OrderedJson& row : case_rows("eplb")) {
     double mean = 0;
-    for (const Json& load : row["load"]) {
+    for (const OrderedJson& load : row["load"]) {
       const std::vector<double> loads = load;
       const auto placement = place_experts(loads, layout_of(row));
       ASSERT_EQ(validate(layout_of(row), placement), "") << row["id"];
@@ -64,7 +64,7 @@ TEST(Placement, BeatsTheBestKnownOnTheCases) {
 TEST(Placement, FollowsDriftWithFewMoves) {
   const auto path = test::cases("eplb_stream.jsonl");
   if (path.empty()) GTEST_SKIP() << "no ../shared/cases/eplb_stream.jsonl";
-  for (const Json& row : read_lines(path)) {
+  for (const OrderedJson& row : read_lines(path)) {
     const std::vector<std::vector<double>> loads = row["load"];
     const auto layout = layout_of(row);
     RouterForecast forecast(layout.num_experts);
@@ -87,7 +87,7 @@ TEST(Placement, FollowsDriftWithFewMoves) {
       exact_sum += imbalance(loads[s], layout, exact);
     }
     const auto steps = static_cast<double>(loads.size() - 1);
-    const Json& policies = row["policies"];
+    const OrderedJson& policies = row["policies"];
     EXPECT_LT(online_sum / steps, policies["previous_batch"]["mean"].get<double>() + 0.01)
         << row["id"];
     EXPECT_LE(moved, policies["window10_every10"]["moved"]) << row["id"];

@@ -21,7 +21,7 @@ double over_mean(std::span<const int64_t> lengths, const LockstepTask& task,
 TEST(LockstepBatches, FewestAndLevelOnTheCases) {
   double sum = 0;
   int count = 0;
-  for (const Json& row : case_rows("micro_batches")) {
+  for (const OrderedJson& row : case_rows("micro_batches")) {
     const std::vector<int64_t> lengths = row["lengths"];
     const LockstepTask task{row["cap"], row["ranks"], {row["c1"], row["c2"]}, 300000};
     const auto plan = plan_lockstep_batches(lengths, task);

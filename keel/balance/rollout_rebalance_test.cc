@@ -3,22 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <fstream>
-
+#include "keel/balance/test_cases.h"
 #include "keel/base/error.h"
-#include "keel/base/test_data.h"
 
 namespace keel::balance {
 namespace {
 
 double no_clock() { return 0; }
-
-std::vector<OrderedJson> state_rows(const std::string& path) {
-  std::vector<OrderedJson> rows;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) rows.push_back(OrderedJson::parse(line));
-  return rows;
-}
 
 void expect_published(const OrderedJson& row) {
   const auto out = run_rollout_rebalance_case(row, no_clock).front();
@@ -27,7 +18,7 @@ void expect_published(const OrderedJson& row) {
 }
 
 TEST(RolloutRebalance, GoldenStates) {
-  const auto rows = state_rows(test::golden("sched/rollout_rebalance_states.jsonl"));
+  const auto rows = read_lines(test::golden("sched/rollout_rebalance_states.jsonl"));
   EXPECT_EQ(rows.size(), 12u);
   for (const auto& row : rows) expect_published(row);
 }
@@ -35,7 +26,7 @@ TEST(RolloutRebalance, GoldenStates) {
 TEST(RolloutRebalance, AllCases) {
   const auto path = test::cases("rollout_rebalance_states.jsonl");
   if (path.empty()) GTEST_SKIP() << "no ../shared/cases/rollout_rebalance_states.jsonl";
-  for (const auto& row : state_rows(path)) expect_published(row);
+  for (const auto& row : read_lines(path)) expect_published(row);
 }
 
 RC_GTEST_PROP(RolloutRebalance, PlansAreValid, ()) {

@@ -19,7 +19,7 @@ TEST(SequenceBalance, ReachesTheBestKnownOnTheCases) {
     const char* name = mode == CountMode::kEqual ? "equal" : "free";
     double sum = 0;
     int count = 0;
-    for (const Json& row : case_rows("seqlen_balance")) {
+    for (const OrderedJson& row : case_rows("seqlen_balance")) {
       if (!row["best"].contains(name)) continue;
       const std::vector<int64_t> lengths = row["lengths"];
       const SequenceCost cost{row["c1"], row["c2"]};

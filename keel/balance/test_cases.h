@@ -14,17 +14,17 @@
 #ifdef KEEL_SOURCE_DIR
 namespace keel::balance {
 
-inline std::vector<Json> read_lines(const std::string& path) {
-  std::vector<Json> rows;
+inline std::vector<OrderedJson> read_lines(const std::string& path) {
+  std::vector<OrderedJson> rows;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) rows.push_back(Json::parse(line));
+    if (!line.empty()) rows.push_back(OrderedJson::parse(line));
   }
   return rows;
 }
 
 // The committed few, then all of ../shared/cases where this machine has them.
-inline std::vector<Json> case_rows(const std::string& name) {
+inline std::vector<OrderedJson> case_rows(const std::string& name) {
   auto rows = read_lines(test::golden("balance/" + name + ".jsonl"));
   const auto more = test::cases(name + ".jsonl");
   if (!more.empty()) rows = read_lines(more);

@@ -9,6 +9,8 @@
 #include "keel/balance/eplb.h"
 #include "keel/balance/expert_placement.h"
 #include "keel/balance/lockstep_batches.h"
+#include "keel/balance/rollout_rebalance.h"
+#include "keel/balance/rollout_replay.h"
 #include "keel/balance/sequence_balance.h"
 #include "keel/base/error.h"
 
@@ -264,6 +266,19 @@ std::vector<OrderedJson> attention_partition(const OrderedJson& row) {
   return {second, first};
 }
 
+double now_us() {
+  const auto t = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(t).count();
+}
+
+std::vector<OrderedJson> rollout_rebalance_states(const OrderedJson& row) {
+  return balance::run_rollout_rebalance_case(row, now_us);
+}
+
+std::vector<OrderedJson> rollout_traces(const OrderedJson& row) {
+  return balance::run_rollout_trace_case(row, now_us);
+}
+
 struct Kind {
   const char* name;
   std::vector<OrderedJson> (*run)(const OrderedJson&);
@@ -274,7 +289,9 @@ constexpr Kind kKinds[] = {{"seqlen_balance", seqlen_balance},
                            {"hdp", hdp},
                            {"eplb", eplb},
                            {"eplb_stream", eplb_stream},
-                           {"attention_partition", attention_partition}};
+                           {"attention_partition", attention_partition},
+                           {"rollout_rebalance_states", rollout_rebalance_states},
+                           {"rollout_traces", rollout_traces}};
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "keel/base/error.h"
+#include "keel/cli/balance_cases.h"
 #include "keel/cli/case_lines.h"
 #include "keel/cli/verbs.h"
 #include "keel/sched/draft_replay.h"
@@ -97,13 +98,18 @@ std::vector<OrderedJson> run_traces(const OrderedJson& row) {
 
 Action define_sched(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("kind", o->kind, "suffix_groups or kv_traces")
+  app.add_option("kind", o->kind,
+                 "suffix_groups, kv_traces, rollout_traces or rollout_rebalance_states")
       ->required()
-      ->check(CLI::IsMember({"suffix_groups", "kv_traces"}));
+      ->check(CLI::IsMember(
+          {"suffix_groups", "kv_traces", "rollout_traces", "rollout_rebalance_states"}));
   app.add_option("--cases", o->cases,
                  "JSON lines -> {\"id\",\"mode\",\"plan\",\"score\",\"ratio\",\"us\"} for each "
                  "mode; - = standard input");
   return [o] {
+    if (o->kind.starts_with("rollout")) {
+      return for_each_case_rows(o->cases, balance_runner(o->kind));
+    }
     return for_each_case_rows(o->cases, o->kind == "kv_traces" ? run_traces : run_drafts);
   };
 }

@@ -11,21 +11,21 @@ namespace keel::balance::published {
 namespace {
 
 // Runs one recorded call; false if the function is not of this folder.
-bool reproduces(const Json& row) {
+bool reproduces(const OrderedJson& row) {
   const std::string fn = row["fn"];
   const auto ints = [&](const char* name) { return row[name].get<std::vector<int64_t>>(); };
   if (fn == "verl_kk_raw" || fn == "verl_kk" || fn == "verl_greedy") {
     const auto f = fn == "verl_kk"       ? verl_balanced_partitions
                    : fn == "verl_greedy" ? verl_greedy
                                          : karmarkar_karp;
-    EXPECT_EQ(Json(f(ints("weights"), row["parts"], row["equal"])), row["result"]) << row;
+    EXPECT_EQ(OrderedJson(f(ints("weights"), row["parts"], row["equal"])), row["result"]) << row;
   } else if (fn == "slime_dp_schedule") {
-    EXPECT_EQ(Json(slime_schedule(ints("lengths"), row["cap"], row["ranks"], row["balance_data"],
-                                  row["cost_c1"])),
+    EXPECT_EQ(OrderedJson(slime_schedule(ints("lengths"), row["cap"], row["ranks"],
+                                         row["balance_data"], row["cost_c1"])),
               row["result"])
         << row;
   } else if (fn == "megatron_balanced_cp") {
-    EXPECT_EQ(Json(megatron_balanced_cp(ints("lengths"), row["ranks"], row["max_per_rank"])),
+    EXPECT_EQ(OrderedJson(megatron_balanced_cp(ints("lengths"), row["ranks"], row["max_per_rank"])),
               row["result"])
         << row;
   } else if (fn == "recipe_v1_groups") {
@@ -33,10 +33,11 @@ bool reproduces(const Json& row) {
       EXPECT_THROW(recipe_groups(ints("lengths"), row["cp"]), Error) << row;
     } else {
       const auto groups = recipe_groups(ints("lengths"), row["cp"]);
-      EXPECT_EQ(groups ? Json(*groups) : Json(nullptr), row["result"]) << row;
+      EXPECT_EQ(groups ? OrderedJson(*groups) : OrderedJson(nullptr), row["result"]) << row;
     }
   } else if (fn == "recipe_v1_pack") {
-    EXPECT_EQ(Json(recipe_pack(ints("lengths"), row["cap"], row["buckets"])), row["result"]) << row;
+    EXPECT_EQ(OrderedJson(recipe_pack(ints("lengths"), row["cap"], row["buckets"])), row["result"])
+        << row;
   } else {
     return false;
   }
@@ -45,7 +46,7 @@ bool reproduces(const Json& row) {
 
 TEST(Published, EveryRecordedCallIsReproduced) {
   std::map<std::string, int> count;
-  for (const Json& row : case_rows("exact_vectors")) {
+  for (const OrderedJson& row : case_rows("exact_vectors")) {
     if (reproduces(row)) ++count[row["fn"]];
   }
   EXPECT_EQ(count.size(), 7u);
