@@ -41,7 +41,7 @@ struct HdpTask {
   int32_t num_ranks = 1;
   int64_t capacity_tokens = 0;  // most tokens of a sequence on one rank
   ContextCost cost;
-  double tolerance = 5e-3;  // good enough: makespan <= lower bound * (1 + tolerance)
+  double tolerance = 1e-2;  // good enough: makespan <= lower bound * (1 + tolerance)
   int64_t effort = 50000;   // limit of the search, in sequences placed (about 50 ns each)
 };
 
