@@ -92,10 +92,10 @@ struct ContiguousSplit {
   std::vector<ContiguousEnd> ends;  // [num_cores]
 };
 
-// CANN 8.3's rule for fused inference attention (FIA), reproduced exactly: for each number of cores from about
-// sqrt(blocks), walk the blocks in order and close a core near the mean of what is left, with half
-// a block's tolerance; the first number with the smallest largest load. Its cuts move with the
-// batch, so results are not batch-invariant: the baseline of plan_attention.
+// CANN 8.3's rule for fused inference attention (FIA), reproduced exactly: for each number of cores
+// from about sqrt(blocks), walk the blocks in order and close a core near the mean of what is left,
+// with half a block's tolerance; the first number with the smallest largest load. Its cuts move
+// with the batch, so results are not batch-invariant: the baseline of plan_attention.
 ContiguousSplit split_contiguous(std::span<const AttentionRequest> requests,
                                  const AttentionShape& shape, int32_t num_cores,
                                  const AttentionCost& cost = {});
