@@ -7,11 +7,17 @@
 namespace keel::sched {
 
 const StepPlan& Scheduler::plan(int64_t now_us, const StepLimits& limits) {
-  KEEL_CHECK(!outstanding_, "plan while another plan is outstanding");
-  plan_.copies.clear();
-  plan_.tokens.clear();
-  plan_.segments.clear();
-  plan_.samples.clear();
+  KEEL_CHECK(num_outstanding_ < 2, "plan while two plans are outstanding");
+  if (num_outstanding_ == 1) current_ = 1 - current_;
+  auto& now = plans_[current_];
+  now.segment_incarnations.clear();
+  now.sample_incarnations.clear();
+  auto& plan = now.plan;
+  plan.copies.clear();
+  plan.tokens.clear();
+  plan.pending.clear();
+  plan.segments.clear();
+  plan.samples.clear();
   rows_left_ = config_.step_tokens;
   if (limits.max_rows > 0) {
     KEEL_CHECK(limits.max_rows >= num_running(), "{} rows for {} running sequences",
@@ -23,21 +29,25 @@ const StepPlan& Scheduler::plan(int64_t now_us, const StepLimits& limits) {
   plan_decodes();
   plan_prefills();
   if (limits.admit && stats_.num_preemptions == preemptions) plan_admissions();
-  if (plan_.empty()) return plan_;
-  plan_.step = stats_.num_steps++;
-  outstanding_ = true;
-  stats_.computed_tokens += static_cast<int64_t>(plan_.tokens.size());
-  stats_.copied_blocks += static_cast<int64_t>(plan_.copies.size());
+  if (plan.empty()) {
+    if (num_outstanding_ == 1) current_ = 1 - current_;  // still the one to commit
+    return plan;
+  }
+  plan.step = stats_.num_steps++;
+  ++num_outstanding_;
+  for (const auto& s : plan.samples) ++seqs_[s.handle].pending;
+  stats_.computed_tokens += static_cast<int64_t>(plan.tokens.size());
+  stats_.copied_blocks += static_cast<int64_t>(plan.copies.size());
   stats_.peak_running = std::max(stats_.peak_running, num_running());
   stats_.peak_used_blocks = std::max(stats_.peak_used_blocks, pool_.num_used());
-  return plan_;
+  return plan;
 }
 
 RankLoad Scheduler::load() const {
   RankLoad load{num_running(), num_waiting(), config_.max_seqs, 0};
   for (const int32_t handle : running_) {
     const auto& seq = seqs_[handle];
-    if (!seq.decodes()) load.pending_rows += seq.length() - seq.computed;
+    if (seq.prefills()) load.pending_rows += seq.length() - seq.computed;
   }
   for (const auto& at : waiting_) {
     if (load.pending_rows >= config_.step_tokens) break;  // more would not change a step
@@ -82,31 +92,50 @@ bool Scheduler::make_writable(int32_t handle, int32_t position) {
     seq.blocks.push_back(fresh);
     return true;
   }
-  plan_.copies.push_back({seq.blocks[b], fresh});
+  plan_now().copies.push_back({seq.blocks[b], fresh});
   pool_.release(seq.blocks[b]);
   seq.blocks[b] = fresh;
   return true;
 }
 
+// Which sample of the plan before gives the next token of `handle`.
+int32_t Scheduler::pending_sample(int32_t handle) const {
+  const auto& samples = plans_[1 - current_].plan.samples;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].handle == handle) return static_cast<int32_t>(i);
+  }
+  KEEL_CHECK(false, "sequence {} waits for a token that nobody samples", handle);
+}
+
+void Scheduler::add_sample(int32_t row, int32_t handle) {
+  plan_now().samples.push_back({row, handle, seqs_[handle].planned_length()});
+  plans_[current_].sample_incarnations.push_back(seqs_[handle].incarnation);
+}
+
 void Scheduler::add_rows(int32_t handle, int32_t num_rows) {
   auto& seq = seqs_[handle];
-  const auto row = static_cast<int32_t>(plan_.tokens.size());
-  const auto* tokens = seq.tokens.data() + seq.computed;
-  plan_.tokens.insert(plan_.tokens.end(), tokens, tokens + num_rows);
-  plan_.segments.push_back({handle, row, num_rows, seq.computed, seq.blocks.data()});
+  auto& plan = plan_now();
+  const auto row = static_cast<int32_t>(plan.tokens.size());
+  if (seq.computed == seq.length()) {  // sampled, but not yet committed
+    plan.tokens.push_back(-1);
+    plan.pending.push_back({row, pending_sample(handle)});
+  } else {
+    const auto* tokens = seq.tokens.data() + seq.computed;
+    plan.tokens.insert(plan.tokens.end(), tokens, tokens + num_rows);
+  }
+  plan.segments.push_back({handle, row, num_rows, seq.computed, seq.blocks.data()});
+  plans_[current_].segment_incarnations.push_back(seq.incarnation);
   seq.computed += num_rows;
   rows_left_ -= num_rows;
   insert_planned_blocks(seq);
-  if (seq.computed == seq.length()) {
-    plan_.samples.push_back({row + num_rows - 1, handle, seq.length()});
-  }
+  if (seq.computed == seq.planned_length()) add_sample(row + num_rows - 1, handle);
 }
 
 void Scheduler::plan_prefills() {
   prefills_.clear();  // forks insert into running_ while we work
   for (const int32_t handle : running_) {
     const auto& seq = seqs_[handle];
-    if (seq.computed < seq.length() && !seq.decodes()) prefills_.push_back(handle);
+    if (seq.prefills()) prefills_.push_back(handle);
   }
   for (size_t i = 0; i < prefills_.size() && rows_left_ > 0; ++i) prefill(prefills_[i]);
 }
@@ -121,12 +150,12 @@ void Scheduler::prefill(int32_t handle) {
   group->leader = -1;
   // A leader that recomputes generated tokens passes the prompt's end inside a chunk; the others
   // sample from that row all the same.
-  const auto& segment = plan_.segments.back();
+  const auto segment = plan_now().segments.back();
   fork_followers(handle, segment.first_row + seq.num_prompt - 1 - segment.first_position);
 }
 
 bool Scheduler::forkable(const Sequence& seq) const {
-  return seq.state == State::kWaiting && seq.length() == seq.num_prompt &&
+  return seq.state == State::kWaiting && seq.planned_length() == seq.num_prompt &&
          seq.arrival_us <= now_us_ && seq.num_preemptions < config_.max_preemptions;
 }
 
@@ -150,7 +179,7 @@ void Scheduler::fork_followers(int32_t leader, int32_t row) {
     }
     stats_.reused_tokens += seq.num_prompt;
     start(handle);
-    plan_.samples.push_back({row, handle, seq.num_prompt});
+    add_sample(row, handle);
   }
 }
 
@@ -170,7 +199,7 @@ Scheduler::Key Scheduler::choose_waiting(std::set<Key>::const_iterator head) {
   for (int seen = 0; it != waiting_.end() && seen < kWindow; ++it, ++seen) {
     const auto& seq = seqs_[it->handle];
     if (it->minus_priority != head->minus_priority) break;
-    if (seq.arrival_us > now_us_ || has_leader(seq)) continue;
+    if (seq.arrival_us > now_us_ || seq.pending > 0 || has_leader(seq)) continue;
     const int32_t cached = cache_.wanted_depth(seq.ticket);
     if (cached <= depth) continue;
     depth = cached;
@@ -184,7 +213,8 @@ void Scheduler::plan_admissions() {
   int32_t promised = 0;  // blocks for followers that start when their leader is done
   for (auto it = waiting_.cbegin(); it != waiting_.cend() && slots > 0 && rows_left_ > 0;) {
     const Key head = *it;
-    if (seqs_[head.handle].arrival_us > now_us_) {
+    // What was preempted with its sample outstanding waits for the commit.
+    if (seqs_[head.handle].arrival_us > now_us_ || seqs_[head.handle].pending > 0) {
       ++it;
       continue;
     }

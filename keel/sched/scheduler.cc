@@ -50,7 +50,9 @@ int32_t Scheduler::submit(const ScheduledRequest& request) {
     unused_.pop_back();
   }
   auto& seq = seqs_[handle];
+  const int32_t incarnation = seqs_[handle].incarnation + 1;
   seq = Sequence{};
+  seq.incarnation = incarnation;
   seq.id = request.id;
   seq.group = request.group;
   seq.arrival_us = request.arrival_us;
@@ -65,34 +67,49 @@ int32_t Scheduler::submit(const ScheduledRequest& request) {
 }
 
 void Scheduler::commit(std::span<const SampleResult> results) {
-  KEEL_CHECK(outstanding_, "commit without a plan");
-  KEEL_CHECK(results.size() == plan_.samples.size(), "{} results for {} samples", results.size(),
-             plan_.samples.size());
-  outstanding_ = false;
-  for (const auto& segment : plan_.segments) {
+  KEEL_CHECK(num_outstanding_ > 0, "commit without a plan");
+  const auto& oldest = plans_[num_outstanding_ == 2 ? 1 - current_ : current_];
+  const auto& plan = oldest.plan;
+  KEEL_CHECK(results.size() == plan.samples.size(), "{} results for {} samples", results.size(),
+             plan.samples.size());
+  --num_outstanding_;
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const auto& segment = plan.segments[i];
     auto& seq = seqs_[segment.handle];
+    if (seq.incarnation != oldest.segment_incarnations[i]) continue;
     seq.committed = segment.first_position + segment.num_rows;
     insert_full_blocks(seq);
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    const int32_t handle = plan_.samples[i].handle;
-    auto& seq = seqs_[handle];
-    seq.committed = seq.computed;  // followers forked in this plan
+    const auto& sample = plan.samples[i];
+    auto& seq = seqs_[sample.handle];
+    --seq.pending;
+    if (seq.state == State::kEnding) {
+      if (seq.pending == 0) retire(sample.handle);
+      continue;
+    }
+    // Also of followers that were forked in this plan.
+    if (seq.incarnation == oldest.sample_incarnations[i]) seq.committed = sample.position;
     seq.tokens.push_back(results[i].token);
     if (results[i].finish || seq.length() - seq.num_prompt == seq.max_new_tokens) {
       ++stats_.num_finished;
-      end(handle);
+      end(sample.handle);
     }
   }
 }
 
+void Scheduler::retire(int32_t handle) {
+  seqs_[handle].state = State::kUnused;
+  unused_.push_back(handle);
+}
+
 void Scheduler::abort(int32_t handle) {
-  KEEL_CHECK(!outstanding_, "abort while a plan is outstanding");
+  KEEL_CHECK(num_outstanding_ == 0, "abort while a plan is outstanding");
   end(handle);
 }
 
 void Scheduler::set_weight_version(int64_t version) {
-  KEEL_CHECK(!outstanding_, "weights changed while a plan is outstanding");
+  KEEL_CHECK(num_outstanding_ == 0, "weights changed while a plan is outstanding");
   weight_version_ = version;
   while (!running_.empty()) preempt(running_.back(), /*counted=*/false);
   cache_.clear();
@@ -104,7 +121,7 @@ void Scheduler::set_weight_version(int64_t version) {
 }
 
 void Scheduler::reset_prefix_cache() {
-  KEEL_CHECK(!outstanding_, "reset while a plan is outstanding");
+  KEEL_CHECK(num_outstanding_ == 0, "reset while a plan is outstanding");
   cache_.clear();
   for (const int32_t handle : running_) {
     seqs_[handle].cache_node = PrefixCache::kRoot;
@@ -146,7 +163,7 @@ void Scheduler::dequeue(int32_t handle, bool served) {
 // and values are all written before any are read, so later rows, even of this plan, may share them.
 void Scheduler::insert_planned_blocks(Sequence& seq) {
   if (!config_.prefix_cache) return;
-  const int32_t full = seq.computed / kBlockTokens;
+  const int32_t full = std::min(seq.computed, seq.length()) / kBlockTokens;
   for (; seq.num_cached_blocks < full; ++seq.num_cached_blocks) {
     const int32_t b = seq.num_cached_blocks;
     const auto tokens = std::span(seq.tokens).subspan(b * kBlockTokens, kBlockTokens);
@@ -181,6 +198,7 @@ void Scheduler::release_blocks(Sequence& seq) {
 void Scheduler::give_back(Sequence& seq) {
   for (size_t b = seq.blocks.size(); b-- > 0;) pool_.release(seq.blocks[b]);
   seq.blocks.clear();
+  ++seq.incarnation;
   seq.cache_node = PrefixCache::kRoot;
   seq.num_cached_blocks = 0;
   seq.computed = 0;
@@ -206,7 +224,8 @@ void Scheduler::preempt(int32_t handle, bool counted) {
 
 void Scheduler::end(int32_t handle) {
   auto& seq = seqs_[handle];
-  KEEL_CHECK(seq.state != State::kUnused, "request {} has ended", handle);
+  KEEL_CHECK(seq.state == State::kRunning || seq.state == State::kWaiting, "request {} has ended",
+             handle);
   if (seq.state == State::kRunning) {
     leave_running(handle);
     release_blocks(seq);
@@ -218,9 +237,9 @@ void Scheduler::end(int32_t handle) {
     members.erase(std::find(members.begin(), members.end(), handle));
     if (members.empty()) groups_.erase(seq.group);
   }
-  seq.state = State::kUnused;
   if (blocked_.handle == handle) blocked_ = {};
-  unused_.push_back(handle);
+  seq.state = State::kEnding;  // outstanding plans may name it
+  if (seq.pending == 0) retire(handle);
 }
 
 std::string Scheduler::validate() const {

@@ -1,6 +1,9 @@
 // Continuous batching over a paged KV cache: integers in, integers out; no clock, thread or tensor.
 // The engine and the simulator hold the same Scheduler. Not thread-safe.
 //
+// Up to two plans may be outstanding, so that host work hides behind the device: the second plan
+// decodes tokens that the first one samples (StepPlan::pending). Steps run in the order of plans.
+//
 // plan() chooses the rows of one step: first every running sequence that decodes, then prefill
 // chunks, then new sequences, under a row budget. commit() takes the sampled tokens. Blocks of a
 // prompt are allocated when its sequence is admitted; a decode that finds no block preempts the
@@ -14,6 +17,7 @@
 // same last row), its full blocks are shared, the partly filled one is copied on the first write.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <set>
@@ -47,7 +51,8 @@ struct ScheduledRequest {
 };
 
 // Rows [first_row, first_row + num_rows) are the tokens of one sequence at consecutive positions.
-// `blocks` lists the sequence's blocks from position 0; valid until the plan is committed.
+// `blocks` lists the sequence's blocks from position 0; to be read before the next plan() or
+// commit().
 struct PlanSegment {
   int32_t handle = 0;
   int32_t first_row = 0;
@@ -64,6 +69,12 @@ struct PlanSample {
   int32_t position = 0;
 };
 
+// The token of `row` is what `sample` of the plan before this one gives.
+struct PendingToken {
+  int32_t row = 0;
+  int32_t sample = 0;
+};
+
 struct BlockCopy {
   int32_t from = 0;
   int32_t to = 0;
@@ -72,7 +83,8 @@ struct BlockCopy {
 struct StepPlan {
   int64_t step = 0;
   std::vector<BlockCopy> copies;  // in this order, before anything is computed
-  std::vector<int32_t> tokens;    // [rows]
+  std::vector<int32_t> tokens;    // [rows]; -1 where pending
+  std::vector<PendingToken> pending;
   std::vector<PlanSegment> segments;
   std::vector<PlanSample> samples;
 
@@ -108,14 +120,16 @@ class Scheduler {
   // group's, or a worst case that exceeds the whole pool.
   int32_t submit(const ScheduledRequest& request);
 
-  // The next step; empty when nothing can run now. The plan lives until the next plan().
+  // The next step; empty when nothing can run now. At most two plans may be outstanding (an empty
+  // one never is). The plan lives until the next but one plan().
   // limits: what a lockstep group agreed on (see agree_on_step); max_rows >= num_running().
   const StepPlan& plan(int64_t now_us, const StepLimits& limits = {});
 
   // For agree_on_step().
   RankLoad load() const;
 
-  // results[i] belongs to plan().samples[i] of the outstanding plan.
+  // results[i] belongs to samples[i] of the oldest outstanding plan. Results for requests that an
+  // earlier commit() ended are ignored; their handles stay taken until then.
   void commit(std::span<const SampleResult> results);
 
   // Ends a request; not while a plan is outstanding.
@@ -126,6 +140,7 @@ class Scheduler {
   void set_weight_version(int64_t version);
   void reset_prefix_cache();
 
+  // Whether plan() may have something to do, now or later; an outstanding plan does not count.
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
@@ -139,7 +154,7 @@ class Scheduler {
   std::string validate() const;
 
  private:
-  enum class State : uint8_t { kUnused, kWaiting, kRunning };
+  enum class State : uint8_t { kUnused, kWaiting, kRunning, kEnding };
 
   struct Sequence {
     int64_t id = 0;
@@ -154,8 +169,10 @@ class Scheduler {
     int32_t num_cached_blocks = 0;  // leading blocks that are nodes of the prefix cache
     int32_t cache_node = PrefixCache::kRoot;
     int32_t num_preemptions = 0;
-    int32_t ticket = -1;    // while it waits: of the prefix cache
-    int32_t overtaken = 0;  // admissions of later requests while this one was first
+    int32_t pending = 0;      // samples of outstanding plans
+    int32_t incarnation = 0;  // times it gave its blocks back
+    int32_t ticket = -1;      // while it waits: of the prefix cache
+    int32_t overtaken = 0;    // admissions of later requests while this one was first
     State state = State::kUnused;
     bool reserved = false;  // worst case allocated: never preempted
     bool admitted_once = false;
@@ -163,7 +180,12 @@ class Scheduler {
     std::vector<int32_t> blocks;
 
     int32_t length() const { return static_cast<int32_t>(tokens.size()); }
-    bool decodes() const { return length() > num_prompt && length() - computed == 1; }
+    int32_t planned_length() const { return length() + pending; }
+    bool decodes() const {
+      const int32_t made = planned_length() - num_prompt;
+      return made > 0 && made < max_new_tokens && planned_length() - computed == 1;
+    }
+    bool prefills() const { return computed < length() && !decodes(); }
     // The last sampled token is never computed.
     int64_t worst_tokens() const { return int64_t{num_prompt} + max_new_tokens - 1; }
   };
@@ -189,6 +211,12 @@ class Scheduler {
     bool operator==(const Blocked&) const = default;
   };
 
+  struct Outstanding {
+    StepPlan plan;
+    std::vector<int32_t> segment_incarnations;  // [segments]
+    std::vector<int32_t> sample_incarnations;   // [samples]
+  };
+
   Key key(int32_t handle) const;
   Group* group_of(const Sequence& seq);
   int32_t available_blocks() const { return pool_.num_free() + pool_.num_idle(); }
@@ -201,9 +229,12 @@ class Scheduler {
   bool has_leader(const Sequence& seq);
   bool make_writable(int32_t handle, int32_t position);
   bool grow_or_preempt(size_t index);
+  void add_sample(int32_t row, int32_t handle);
   void add_rows(int32_t handle, int32_t num_rows);
   void prefill(int32_t handle);
   void fork_followers(int32_t leader, int32_t row);
+  StepPlan& plan_now() { return plans_[current_].plan; }
+  int32_t pending_sample(int32_t handle) const;
   bool forkable(const Sequence& seq) const;
   bool admit(int32_t handle, int32_t promised);
   void take_prefix(Sequence& seq);
@@ -217,6 +248,7 @@ class Scheduler {
   void give_back(Sequence& seq);
   void preempt(int32_t handle, bool counted);
   void end(int32_t handle);
+  void retire(int32_t handle);
   void leave_running(int32_t handle);
 
   SchedulerConfig config_;
@@ -227,10 +259,11 @@ class Scheduler {
   std::vector<int32_t> running_;  // sorted by key
   std::set<Key> waiting_;
   std::unordered_map<int64_t, Group> groups_;
-  StepPlan plan_;
+  std::array<Outstanding, 2> plans_;
+  int32_t num_outstanding_ = 0;
+  int32_t current_ = 0;  // plan in the making or made last
   std::vector<int32_t> prefills_;
   Blocked blocked_;
-  bool outstanding_ = false;
   int32_t rows_left_ = 0;
   int64_t weight_version_ = 0;
   int64_t next_order_ = 0;

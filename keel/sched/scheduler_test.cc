@@ -28,23 +28,38 @@ class Driver {
     return handle;
   }
 
-  // One step. stop_odds: one in so many tokens ends its sequence early (0 = never).
+  // One step. stop_odds: one in so many tokens ends its sequence early (0 = never). With `ahead`
+  // the results of a step are committed only after the next one was planned and run.
   bool step(uint32_t stop_odds = 0) {
     const auto& plan = scheduler.plan(now_us++);
-    if (plan.empty()) return false;
+    if (plan.empty()) {
+      if (!held_) return false;
+      release_held();
+      return true;
+    }
     check(plan);
     for (const auto& c : plan.copies) oracle_.copy(c);
+    auto tokens = plan.tokens;
+    for (const auto& p : plan.pending) tokens[p.row] = last_results_.at(p.sample).token;
     std::vector<uint64_t> rows;
     for (const auto& s : plan.segments) {
       for (int32_t i = 0; i < s.num_rows; ++i) {
         rows.push_back(
-            oracle_.write(start(), s.blocks, s.first_position + i, plan.tokens[s.first_row + i]));
+            oracle_.write(start(), s.blocks, s.first_position + i, tokens[s.first_row + i]));
       }
     }
     std::vector<SampleResult> results;
     for (const auto& s : plan.samples) results.push_back(sample(s, rows[s.row], stop_odds));
-    scheduler.commit(results);
+    if (held_) release_held();
+    held_ = true;
+    last_results_ = results;
+    if (!ahead) release_held();
     return true;
+  }
+
+  // Commits what is outstanding.
+  void settle() {
+    if (held_) release_held();
   }
 
   void drain(uint32_t stop_odds = 0) {
@@ -52,22 +67,28 @@ class Driver {
       ASSERT_LT(steps, 100000) << "starvation";
       step(stop_odds);
     }
+    settle();
     EXPECT_TRUE(live_.empty());
   }
 
   void abort(int32_t handle) {
+    settle();
+    if (!live_.contains(handle)) return;
     scheduler.abort(handle);
     live_.erase(handle);
   }
 
   void set_version(int64_t version) {
+    settle();
     version_ = version;
     scheduler.set_weight_version(version);
   }
 
   Scheduler scheduler;
   int64_t now_us = 0;
+  bool ahead = false;
   std::vector<int64_t> finished;  // ids
+  std::map<int64_t, Tokens> outputs;
   struct Live {
     Tokens tokens;
     int32_t end = 0;
@@ -78,8 +99,15 @@ class Driver {
  private:
   uint64_t start() const { return mix_key(99, version_); }
 
+  void release_held() {
+    scheduler.commit(last_results_);
+    held_ = false;
+  }
+
   SampleResult sample(const PlanSample& s, uint64_t hash, uint32_t stop_odds) {
-    auto& live = live_.at(s.handle);
+    const auto found = live_.find(s.handle);
+    if (found == live_.end()) return {};  // ended in the step before, not committed yet
+    auto& live = found->second;
     uint64_t expected = start();
     for (const int32_t t : live.tokens) expected = test::PagedOracle::chain(expected, t);
     EXPECT_EQ(hash, expected) << "KV of request " << live.id;
@@ -90,6 +118,7 @@ class Driver {
     const bool stop = stop_odds > 0 && (draw >> 8) % stop_odds == 0;
     if (stop || static_cast<int32_t>(live.tokens.size()) == live.end) {
       finished.push_back(live.id);
+      outputs[live.id] = live.tokens;
       live_.erase(s.handle);
     }
     return {token, stop};
@@ -121,6 +150,8 @@ class Driver {
   std::map<int32_t, Live> live_;
   int64_t next_id_ = 0;
   int64_t version_ = 0;
+  bool held_ = false;
+  std::vector<SampleResult> last_results_;
 };
 
 Tokens prompt_of(int32_t length, int32_t kind) {
@@ -151,6 +182,47 @@ TEST(Scheduler, GroupComputesItsPromptOnceAndCopiesThePartialBlock) {
     EXPECT_EQ(stats.copied_blocks, 7);
     EXPECT_EQ(stats.peak_used_blocks, 2 + 8);
   }
+}
+
+TEST(Scheduler, TwoPlansOutstandingComputeTheSame) {
+  for (const uint32_t stop_odds : {0, 6}) {
+    std::map<int64_t, Tokens> outputs;
+    for (const bool ahead : {false, true}) {
+      Driver d({.num_blocks = 20, .max_seqs = 8, .step_tokens = 16, .prefix_cache = false});
+      d.ahead = ahead;
+      for (int i = 0; i < 16; ++i) d.submit(prompt_of(37, i / 4), 5 + i, i / 4);
+      d.drain(stop_odds);
+      EXPECT_EQ(d.scheduler.validate(), "");
+      if (ahead) {
+        EXPECT_EQ(d.outputs, outputs);
+      }
+      outputs = d.outputs;
+      EXPECT_EQ(outputs.size(), 16u);
+    }
+  }
+}
+
+TEST(Scheduler, LookingAheadWastesNoRowIfNobodyStopsEarly) {
+  for (const bool ahead : {false, true}) {
+    Driver d({.num_blocks = 100, .max_seqs = 8, .step_tokens = 16});
+    d.ahead = ahead;
+    for (int i = 0; i < 8; ++i) d.submit(prompt_of(37, i / 4), 5 + i, i / 4);
+    d.drain();
+    EXPECT_EQ(d.scheduler.stats().computed_tokens, 2 * 37 + 4 * 8 + 28);
+    EXPECT_EQ(d.scheduler.validate(), "");
+  }
+}
+
+TEST(Scheduler, PlansWithinAgreedLimits) {
+  Driver d({.num_blocks = 100, .max_seqs = 4, .step_tokens = 64});
+  d.submit(prompt_of(40, 0), 3);
+  EXPECT_EQ(d.scheduler.load().pending_rows, 40);
+  EXPECT_EQ(d.scheduler.plan(0, {.max_rows = 8}).tokens.size(), 8u);
+  d.scheduler.commit({});
+  EXPECT_EQ(d.scheduler.load().running, 1);
+  EXPECT_EQ(d.scheduler.load().pending_rows, 32);
+  d.submit(prompt_of(40, 1), 3);
+  EXPECT_EQ(d.scheduler.plan(1, {.admit = false}).segments.size(), 1u);
 }
 
 TEST(Scheduler, LateMemberSharesWithARunningMate) {
@@ -213,6 +285,17 @@ TEST(Scheduler, OrderIsPriorityThenArrivalThenSubmission) {
   EXPECT_GE(d.now_us, 50);
 }
 
+TEST(Scheduler, CachedPrefixesGoFirstButNobodyStarves) {
+  Driver d({.num_blocks = 60, .max_seqs = 1, .step_tokens = 64});
+  d.submit(prompt_of(40, 0), 2);
+  d.drain();
+  d.submit(prompt_of(40, 1), 2);  // 1
+  for (int i = 0; i < Scheduler::kMaxOvertaken + 5; ++i) d.submit(prompt_of(40, 0), 2);
+  d.drain();
+  EXPECT_EQ(d.finished[1], 2) << "its prefix is cached";
+  EXPECT_EQ(d.finished[Scheduler::kMaxOvertaken + 1], 1);
+}
+
 TEST(Scheduler, WrongRequestsAreNamed) {
   Scheduler s({.num_blocks = 4, .max_seqs = 2, .step_tokens = 8});
   EXPECT_THROW(s.submit({1, -1, {}, 4}), Error);
@@ -237,6 +320,7 @@ TEST(Scheduler, RandomOperationsLeakNothingAndStarveNobody) {
     config.max_preemptions = rng() % 4;
     config.prefix_cache = rng() % 2;
     Driver d(config);
+    d.ahead = round % 2 == 1;
     int64_t submitted = 0;
     for (int i = 0; i < 1000; ++i, ++ops) {
       const uint32_t what = rng() % 100;
@@ -255,6 +339,7 @@ TEST(Scheduler, RandomOperationsLeakNothingAndStarveNobody) {
       } else if (what == 14) {
         d.set_version(i);
       } else if (what == 15) {
+        d.settle();
         d.scheduler.reset_prefix_cache();
       } else {
         d.step(20);
