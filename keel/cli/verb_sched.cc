@@ -34,7 +34,7 @@ constexpr DraftMode kDraftModes[] = {
      true,
      {.max_tokens = 8, .tree = false, .min_probability = 0.1},
      "arctic_shared_8"},
-    {"own", false, {.max_tokens = 8, .tree = true, .min_probability = 0.176}, "arctic_own_8"},
+    {"own", false, {.max_tokens = 8, .tree = true, .min_probability = 0.177}, "arctic_own_8"},
     {"own_path", false, {.max_tokens = 8, .tree = false, .min_probability = 0.15}, "arctic_own_8"},
 };
 
