@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
 
 #include "keel/io/mapped_file.h"
@@ -15,8 +16,6 @@ struct Checksum::State {
 uint64_t checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
-
-uint64_t checksum_file(const std::string& path) { return checksum(MappedFile(path).bytes()); }
 
 Checksum::Checksum() : state_(std::make_unique<State>(State{XXH3_createState()})) {
   if (state_->xxh == nullptr) throw std::bad_alloc();
@@ -36,6 +35,19 @@ Checksum& Checksum::operator=(Checksum&& other) noexcept {
 
 void Checksum::update(std::span<const std::byte> bytes) {
   XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+
+uint64_t checksum_file(const std::string& path) {
+  const MappedFile file(path);
+  constexpr size_t kPiece = 16u << 20;
+  Checksum sum;
+  for (auto rest = file.bytes(); !rest.empty();) {
+    const auto piece = rest.first(std::min(rest.size(), kPiece));
+    sum.update(piece);
+    file.drop_pages(piece);
+    rest = rest.subspan(piece.size());
+  }
+  return sum.value();
 }
 
 uint64_t Checksum::value() const { return XXH3_64bits_digest(state_->xxh); }

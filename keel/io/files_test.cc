@@ -4,6 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "keel/io/atomic_file.h"
@@ -227,6 +228,21 @@ TEST(Compressed, DamagedOrCut) {
     write_bytes(t.file("f"), good.substr(0, good.size() / 2) + "garbage garbage garbage");
     EXPECT_EQ(fault_of([&] { read_file(t.file("f")); }), "bad_compression");
   }
+}
+
+TEST(Files, DroppedPagesComeBack) {
+  const TempFolder folder;
+  const std::string path = folder.file("big");
+  std::string text(100'000, 'x');
+  for (size_t i = 0; i < text.size(); i += 7) text[i] = static_cast<char>('a' + i % 23);
+  write_file_atomic(path, text);
+  const MappedFile file(path);
+  const auto bytes = bytes_of(text);
+  for (const size_t begin : {size_t{0}, size_t{1}, size_t{4095}, size_t{5000}, text.size()}) {
+    file.drop_pages(file.bytes().subspan(begin));
+    EXPECT_TRUE(std::ranges::equal(file.bytes(), bytes)) << begin;
+  }
+  EXPECT_EQ(checksum_file(path), checksum(bytes));
 }
 
 }  // namespace

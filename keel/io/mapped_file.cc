@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "keel/io/file_error.h"
@@ -49,6 +50,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     num_bytes_ = std::exchange(other.num_bytes_, 0);
   }
   return *this;
+}
+
+void MappedFile::drop_pages(std::span<const std::byte> range) const {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(range.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + range.size()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 void MappedFile::unmap() {

@@ -21,6 +21,10 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, num_bytes_}; }
 
+  // Whole pages of `range` (a part of bytes()) leave the program's memory; they come back from the
+  // file when they are touched again. For files that are read once.
+  void drop_pages(std::span<const std::byte> range) const;
+
  private:
   void unmap();
 

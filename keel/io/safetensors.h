@@ -47,6 +47,8 @@ class SafetensorsFile {
   const SafetensorsTensor* find(const std::string& name) const;
   // Raw little-endian elements; may be unaligned (see to_f32 in half.h). Lives as long as this.
   std::span<const std::byte> bytes(const SafetensorsTensor& tensor) const;
+  // See MappedFile: for tensors that are read once.
+  void drop_pages(const SafetensorsTensor& tensor) const { file_.drop_pages(bytes(tensor)); }
 
  private:
   MappedFile file_;

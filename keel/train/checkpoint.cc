@@ -40,13 +40,26 @@ std::span<std::byte> bytes_of(const at::Tensor& t) {
   return {static_cast<std::byte*>(t.data_ptr()), static_cast<size_t>(t.nbytes())};
 }
 
-void write_tensors(const std::string& path, AdamW& optimizer) {
+// What the manifest says of a file. Known from writing it: reading a state of gigabytes again
+// would take time, and its mapped pages would count as the program's memory.
+Json manifest_entry(uint64_t num_bytes, uint64_t sum) {
+  return {{"bytes", num_bytes}, {"xxh3", fmt::format("{:016x}", sum)}};
+}
+
+Json write_tensors(const std::string& path, AdamW& optimizer) {
   const auto list = entries(optimizer);
   std::vector<SafetensorsDecl> decls;
   for (const Entry& e : list) decls.push_back({e.name, keel::DType::kF32, {e.tensor.numel()}});
   SafetensorsWriter writer(path, std::move(decls), {{"format", "keel-packed"}});
   for (const Entry& e : list) writer.write(e.name, bytes_of(e.tensor));
   writer.commit();
+  return manifest_entry(writer.num_bytes(), writer.checksum());
+}
+
+Json write_state(const std::string& path, const Json& state) {
+  const std::string text = state.dump(1) + "\n";
+  write_file_atomic(path, text);
+  return manifest_entry(text.size(), checksum(std::as_bytes(std::span(text))));
 }
 
 std::optional<int64_t> step_of(const fs::path& folder) {
@@ -92,17 +105,12 @@ void save_checkpoint(const std::string& root, int64_t step, AdamW& optimizer, co
     throw Error(ErrorKind::kResource,
                 fmt::format("[{}] cannot create: {}", temporary.string(), error.message()));
   try {
-    write_tensors(temporary / kTensors, optimizer);
+    Json files;
+    files[kTensors] = write_tensors(temporary / kTensors, optimizer);
     Json document = state;
     document["optimizer"] = {{"num_updates", optimizer.num_updates()},
                              {"num_skipped", optimizer.num_skipped()}};
-    write_file_atomic(temporary / kState, document.dump(1) + "\n");
-    Json files;
-    for (const char* name : {kTensors, kState}) {
-      const auto path = (temporary / name).string();
-      files[name] = {{"bytes", fs::file_size(path)},
-                     {"xxh3", fmt::format("{:016x}", checksum_file(path))}};
-    }
+    files[kState] = write_state(temporary / kState, document);
     write_file_atomic(temporary / kManifest, Json{{"step", step}, {"files", files}}.dump(1) + "\n");
   } catch (...) {
     fs::remove_all(temporary, error);
@@ -145,6 +153,7 @@ Json load_checkpoint(const std::string& root, int64_t step, AdamW& optimizer) {
         folder.string(), e.name, e.tensor.numel());
     const auto bytes = file.bytes(*stored);
     std::memcpy(e.tensor.data_ptr(), bytes.data(), bytes.size());
+    file.drop_pages(*stored);
   }
   std::ifstream in(folder / kState);
   Json state = Json::parse(in);
