@@ -17,7 +17,7 @@ struct Options {
   std::vector<int64_t> batch = {1, 8, 32}, tokens = {512, 2048};
   int64_t repeats = 5, prompt = 128, new_tokens = 128, prompts = 8, samples = 8;
   int threads = 0;
-  bool entropy = false;
+  bool entropy = false, no_optimizer = false;
 };
 
 void print(const OrderedJson& result) {
@@ -37,7 +37,7 @@ int run(const Options& o) {
   if (o.kind == "generate") {
     for (const int64_t n : o.batch) print(rl::bench_generate(b, n, o.prompt, o.new_tokens));
   } else if (o.kind == "train") {
-    for (const int64_t n : o.tokens) print(rl::bench_train(b, n, o.entropy));
+    for (const int64_t n : o.tokens) print(rl::bench_train(b, {n, o.entropy, !o.no_optimizer}));
   } else if (o.kind == "grpo") {
     print(rl::bench_grpo(b, o.prompts, o.samples, o.prompt, o.new_tokens));
   } else {
@@ -63,6 +63,7 @@ Action define_bench(CLI::App& app) {
   app.add_option("--repeats", o->repeats, "measured repeats after one warm-up; 0 = only one, cold");
   app.add_option("--threads", o->threads, "compute threads; 0 = all");
   app.add_flag("--entropy", o->entropy, "train: entropy in the gradient");
+  app.add_flag("--no-optimizer", o->no_optimizer, "train: loss and backward alone");
   return [o] { return run(*o); };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "keel/base/cpu.h"
 #include "keel/base/rng.h"
@@ -117,34 +118,40 @@ OrderedJson bench_generate(const BenchOptions& o, int64_t batch, int64_t prompt,
   return out;
 }
 
-OrderedJson bench_train(const BenchOptions& o, int64_t tokens, bool entropy) {
+OrderedJson bench_train(const BenchOptions& o, const TrainBench& work) {
   const auto model = load(o);
   model->make_trainable();
-  train::AdamW optimizer(model->parameters(), {.lr = 1e-5});
-  const auto ids = random_ids(tokens, model->spec().vocab, 1);
+  std::optional<train::AdamW> optimizer;
+  if (work.optimizer) optimizer.emplace(model->parameters(), train::AdamWConfig{.lr = 1e-5});
+  const auto ids = random_ids(work.tokens, model->spec().vocab, 1);
   PassItem item;
   item.prompt = std::span(ids).first(1);
   item.answer = std::span(ids).subspan(1);
   std::vector<double> times;
   for (int64_t r = 0; r <= o.repeats; ++r) {
     const auto start = Clock::now();
-    accumulate_gradients(*model, std::span(&item, 1), {tokens, true},
+    accumulate_gradients(*model, std::span(&item, 1), {work.tokens, true},
                          [&](std::span<const int32_t>, const TokenValues& v) {
                            const double each = 1.0 / static_cast<double>(v.log_prob.size());
                            return MicroBatchGrads{
                                std::vector<double>(v.log_prob.size(), -each),
-                               entropy ? std::vector<double>(v.log_prob.size(), -1e-3 * each)
-                                       : std::vector<double>{}};
+                               work.entropy ? std::vector<double>(v.log_prob.size(), -1e-3 * each)
+                                            : std::vector<double>{}};
                          });
-    optimizer.step(1.0);
-    model->publish();
+    if (optimizer) {
+      optimizer->step(1.0);
+      model->publish();
+    } else {
+      for (const auto& p : model->parameters()) p->grad_tensor().zero_();
+    }
     if (r > 0 || o.repeats == 0) times.push_back(seconds_since(start));
   }
   OrderedJson out = common("train", o);
-  out.update({{"tokens", tokens},
-              {"entropy_gradient", entropy},
+  out.update({{"tokens", work.tokens},
+              {"entropy_gradient", work.entropy},
+              {"optimizer", work.optimizer},
               {"step_s", median(times)},
-              {"tok_s", static_cast<double>(tokens) / median(times)},
+              {"tok_s", static_cast<double>(work.tokens) / median(times)},
               {"peak_rss_mb", peak_resident_bytes() / 1e6}});
   return out;
 }

@@ -22,8 +22,14 @@ struct BenchOptions {
 OrderedJson bench_generate(const BenchOptions& options, int64_t batch, int64_t prompt,
                            int64_t new_tokens);
 
-// Forward, backward and AdamW on one sequence: loss on all next tokens. entropy: also its gradient.
-OrderedJson bench_train(const BenchOptions& options, int64_t tokens, bool entropy);
+struct TrainBench {
+  int64_t tokens = 512;   // of one sequence, with a loss on all next tokens
+  bool entropy = false;   // also the gradient of the entropy
+  bool optimizer = true;  // AdamW and its moments; without: the memory of loss and backward alone
+};
+
+// Forward, backward and AdamW.
+OrderedJson bench_train(const BenchOptions& options, const TrainBench& work);
 
 // prompts x samples answers of new_tokens, rewards (share of even ids), one update on all of them.
 OrderedJson bench_grpo(const BenchOptions& options, int64_t prompts, int64_t samples,
