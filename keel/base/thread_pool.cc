@@ -30,6 +30,13 @@ void pause_cpu() {
 
 }  // namespace
 
+// The indices of one thread: it takes them from the front, and so do threads that have no more of
+// their own.
+struct alignas(64) Share {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+};
+
 // A region is open while indices are left. A worker counts itself in before it looks at the task;
 // one that wakes too late finds the gate closed and sleeps again, so that nobody waits for a thread
 // that the machine has no core for.
@@ -41,22 +48,26 @@ struct ThreadPool::State {
   std::mutex region_mutex;  // one parallel region at a time
   alignas(64) std::atomic<uint32_t> generation{0};
   alignas(64) std::atomic<uint32_t> gate{0};
-  alignas(64) std::atomic<int64_t> next{0};
+  std::vector<Share> shares;  // one a thread
+  int num_shares = 0;         // in use by this region: all, or 1 where order matters
   std::atomic<bool> stop{false};
   const Task* task = nullptr;
-  int64_t count = 0;
   std::mutex error_mutex;
   std::exception_ptr error;
 
   void drain(int thread) {
     in_task = true;
     try {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;)
-        (*task)(i, thread);
+      for (int s = 0; s < num_shares; ++s) {
+        Share& share = shares[(thread + s) % num_shares];
+        for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+          (*task)(i, thread);
+      }
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
-      next.store(count, std::memory_order_relaxed);
+      for (int s = 0; s < num_shares; ++s)
+        shares[s].next.store(shares[s].end, std::memory_order_relaxed);
     }
     in_task = false;
   }
@@ -88,10 +99,13 @@ struct ThreadPool::State {
     }
   }
 
-  void open(int64_t num_indices, const Task& fn) {
+  void open(int64_t num_indices, int parts, const Task& fn) {
     task = &fn;
-    count = num_indices;
-    next.store(0, std::memory_order_relaxed);
+    num_shares = parts;
+    for (int s = 0; s < parts; ++s) {
+      shares[s].next.store(num_indices * s / parts, std::memory_order_relaxed);
+      shares[s].end = num_indices * (s + 1) / parts;
+    }
     gate.store(kOpen, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_acq_rel);
     generation.notify_all();
@@ -111,6 +125,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads), state_(new State) {
   KEEL_REQUIRE(num_threads >= 1, "[threads] expected at least 1, got {}", num_threads);
   set_flush_denormals();
+  state_->shares = std::vector<Share>(static_cast<size_t>(num_threads));
   for (int t = 1; t < num_threads; ++t)
     state_->workers.emplace_back([this, t] { state_->work(t); });
 }
@@ -122,14 +137,14 @@ ThreadPool::~ThreadPool() {
   for (auto& w : state_->workers) w.join();
 }
 
-void ThreadPool::parallel_for(int64_t count, FunctionRef<void(int64_t, int)> fn) {
+void ThreadPool::run(int64_t count, int shares, FunctionRef<void(int64_t, int)> fn) {
   if (count <= 0) return;
   if (num_threads_ == 1 || count == 1 || in_task) {
     for (int64_t i = 0; i < count; ++i) fn(i, 0);
     return;
   }
   const std::lock_guard lock(state_->region_mutex);
-  state_->open(count, fn);
+  state_->open(count, shares, fn);
   state_->drain(0);
   state_->close();
   if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));

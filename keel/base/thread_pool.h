@@ -37,12 +37,23 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Runs fn(index, thread) for every index in [0, count); indices are taken from a shared counter.
-  // thread is in [0, num_threads()). Blocks until all are done; rethrows the first exception.
-  // Not re-entrant: called from inside a task it runs on the calling thread alone.
-  void parallel_for(int64_t count, FunctionRef<void(int64_t index, int thread)> fn);
+  // Runs fn(index, thread) for every index in [0, count); thread is in [0, num_threads()). Blocks
+  // until all are done; rethrows the first exception. Not re-entrant: called from inside a task it
+  // runs on the calling thread alone.
+  //
+  // Thread t begins with the t-th part of the indices and then helps the others: regions whose
+  // indices go over the same rows find them in the same core's cache.
+  void parallel_for(int64_t count, FunctionRef<void(int64_t index, int thread)> fn) {
+    run(count, num_threads_, fn);
+  }
+  // Indices are taken in order, whoever is free, so a task may wait for one with a lower index.
+  void parallel_in_order(int64_t count, FunctionRef<void(int64_t index, int thread)> fn) {
+    run(count, 1, fn);
+  }
 
  private:
+  void run(int64_t count, int shares, FunctionRef<void(int64_t, int)> fn);
+
   struct State;
   int num_threads_;
   std::unique_ptr<State> state_;

@@ -384,8 +384,9 @@ void attention_backward(const AttentionShape& shape, const float* q, int64_t ldq
   const auto pack = HWY_DYNAMIC_DISPATCH(pack_rows);
   compute_pool().parallel_for(plan.first_row_block.back(), [&](int64_t i, int) { pack(pass, i); });
   const auto unit = HWY_DYNAMIC_DISPATCH(backward_unit);
-  compute_pool().parallel_for(static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads,
-                              [&](int64_t i, int) { unit(pass, i); });
+  // In order: a group waits for its turn after lower ones.
+  compute_pool().parallel_in_order(static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads,
+                                   [&](int64_t i, int) { unit(pass, i); });
 }
 
 }  // namespace keel::ops

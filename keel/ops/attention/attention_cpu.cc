@@ -374,8 +374,9 @@ void attention_forward(const AttentionShape& shape, const float* q, int64_t ldq,
   const ForwardPass pass = {
       shape, q, ldq, pool, sequences, out, ldo, lse, &plan, workspace.data(), parts_left.get()};
   const auto kernel = HWY_DYNAMIC_DISPATCH(forward_unit);
-  compute_pool().parallel_for(static_cast<int64_t>(plan.units.size()),
-                              [&](int64_t i, int) { kernel(pass, plan.units[i]); });
+  // In order: long units come first.
+  compute_pool().parallel_in_order(static_cast<int64_t>(plan.units.size()),
+                                   [&](int64_t i, int) { kernel(pass, plan.units[i]); });
 }
 
 }  // namespace keel::ops

@@ -205,9 +205,13 @@ void check_view(const PackedView& w) {
 }
 
 TaskGrid forward_grid(const ForwardJob& job, int64_t wanted) {
+  const int64_t panels = num_panels(job.w.n), threads = compute_pool().num_threads();
   const int64_t bytes = job.w.k * kPanel * (job.w.dtype == DType::kF32 ? 4 : 2);
-  return make_grid(job.rows, num_panels(job.w.n), bytes,
-                   HWY_DYNAMIC_DISPATCH(forward_step)(job.rows), wanted, kMinChunkRows);
+  const auto step = HWY_DYNAMIC_DISPATCH(forward_step);
+  if (wanted > 1 && rows_first(job.rows, panels * bytes, threads))
+    return make_rows_first_grid(job.rows, panels, bytes, step(ceil_div(job.rows, threads)), wanted,
+                                threads);
+  return make_grid(job.rows, panels, bytes, step(job.rows), wanted, kMinChunkRows);
 }
 
 }  // namespace
