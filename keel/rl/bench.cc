@@ -23,6 +23,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// The first repeat, unless it is the only one.
+bool is_warm_up(int64_t repeat, const BenchOptions& o) { return repeat == 0 && o.repeats > 0; }
+
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
@@ -104,7 +107,7 @@ OrderedJson bench_generate(const BenchOptions& o, int64_t batch, int64_t prompt,
       engine.generate(std::move(requests));
       times[whole] = seconds_since(start);
     }
-    if (r == 0) continue;  // warm-up
+    if (is_warm_up(r, o)) continue;
     prefill.push_back(static_cast<double>(batch * prompt) / times[0]);
     decode.push_back(static_cast<double>(batch * new_tokens) / (times[1] - times[0]));
   }
@@ -144,7 +147,7 @@ OrderedJson bench_train(const BenchOptions& o, const TrainBench& work) {
     } else {
       for (const auto& p : model->parameters()) p->grad_tensor().zero_();
     }
-    if (r > 0 || o.repeats == 0) times.push_back(seconds_since(start));
+    if (!is_warm_up(r, o)) times.push_back(seconds_since(start));
   }
   OrderedJson out = common("train", o);
   out.update({{"tokens", work.tokens},
@@ -193,7 +196,7 @@ OrderedJson bench_grpo(const BenchOptions& o, int64_t prompts, int64_t samples, 
     }
     update_policy(*model, optimizer, *group, all, update, 1.0);
     const double total = seconds_since(start);
-    if (r == 0) continue;  // warm-up
+    if (is_warm_up(r, o)) continue;
     step_s.push_back(total);
     generate_s.push_back(generated);
     update_s.push_back(total - generated);
