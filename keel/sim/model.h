@@ -8,6 +8,7 @@
 
 #include "keel/balance/layout.h"
 #include "keel/base/json.h"
+#include "keel/spec/model_spec.h"
 
 namespace keel::sim {
 
@@ -53,8 +54,9 @@ struct LayerParams {
   int64_t o = 0;
   int64_t ffn = 0;  // dense feed-forward of a dense layer
   int64_t router = 0;
-  int64_t shared = 0;  // shared experts of a MoE layer
-  int64_t expert = 0;  // one routed expert
+  int64_t shared = 0;                    // shared experts of a MoE layer
+  int64_t expert = 0;                    // one routed expert
+  int64_t linear_qkv = 0, linear_o = 0;  // the same of a gated delta net layer (hybrid)
 };
 LayerParams layer_params(const TwinModel& model);
 
@@ -100,5 +102,6 @@ std::map<std::string, TwinModel> parse_models(const std::string& text, const std
 // A Hugging Face config.json: the families that spec reads, DeepSeek-V2/V3 and Qwen3-Next. Throws
 // Error(kInvalid) that names the missing or odd field.
 TwinModel model_from_config(const Json& config, const std::string& name);
+TwinModel model_from_spec(const ModelSpec& spec, const std::string& name);
 
 }  // namespace keel::sim

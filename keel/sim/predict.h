@@ -37,15 +37,21 @@ std::vector<Prediction> predict(const SimRun& run, const Catalog& catalog,
 // and serving, run.train.engine for training, with run.engine.version where given.
 std::vector<Prediction> predict_kernel(const SimRun&, const Catalog&, const Calibration&,
                                        const PredictOptions&);
-std::vector<Prediction> predict_decode(const SimRun&, const Catalog&, const Calibration&,
-                                       const PredictOptions&);  // decode_bs1, tpot
+std::vector<Prediction> predict_decode_bs1(const SimRun&, const Catalog&, const Calibration&,
+                                           const PredictOptions&);
+std::vector<Prediction> predict_tpot(const SimRun&, const Catalog&, const Calibration&,
+                                     const PredictOptions&);
 std::vector<Prediction> predict_serving(const SimRun&, const Catalog&, const Calibration&,
                                         const PredictOptions&);
 std::vector<Prediction> predict_rollout(const SimRun&, const Catalog&, const Calibration&,
                                         const PredictOptions&);
 std::vector<Prediction> predict_train(const SimRun&, const Catalog&, const Calibration&,
-                                      const PredictOptions&);  // train_step with memory
+                                      const PredictOptions&);  // train_step
 std::vector<Prediction> predict_step(const SimRun&, const Catalog&, const Calibration&,
                                      const PredictOptions&);  // rl_step, rl_epoch, sync
+
+// Targets that are bytes (peak_memory_gib, peak_memory_gb); predict_train appends them.
+std::vector<Prediction> predict_train_memory(const SimRun&, const Catalog&, const Calibration&,
+                                             const PredictOptions&);
 
 }  // namespace keel::sim

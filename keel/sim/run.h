@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "keel/balance/layout.h"
+#include "keel/base/config_finding.h"
 
 namespace keel::sim {
 
@@ -110,7 +111,10 @@ balance::Layout rollout_layout(const SimRun& run);
 
 // Reads a file. Unknown fields, wrong types and impossible values throw Error(kInvalid) that names
 // file:line, field and the nearest known field.
-std::vector<SimRun> load_runs(const std::string& path);
-std::vector<SimRun> parse_runs(const std::string& text, const std::string& file_name);
+// Fields that no known name is near to are warnings, because publications state more than the twin
+// reads; they are added to *warnings where it is set.
+std::vector<SimRun> load_runs(const std::string& path, ConfigFindings* warnings = nullptr);
+std::vector<SimRun> parse_runs(const std::string& text, const std::string& file_name,
+                               ConfigFindings* warnings = nullptr);
 
 }  // namespace keel::sim
