@@ -10,6 +10,7 @@
 #include "keel/balance/layout.h"
 #include "keel/sim/calibration.h"
 #include "keel/sim/model.h"
+#include "keel/sim/run.h"
 
 namespace keel::sim {
 
@@ -35,10 +36,13 @@ struct LayerActivation {
   double moe_part() const { return dispatch + gmm1 + activation + combine + moe_add; }
   double total() const { return attention_part() + moe_part() + ffn; }
 };
-// Before recomputation. rows_per_token: topk where balanced, experts where all land on one device.
+// Before recomputation, of `tokens` tokens of a micro-batch. rows_per_token: topk where balanced,
+// experts where all land on one device. Sequence parallelism is assumed where tp > 1, as the
+// training engines here do it. fused: SwiGLU keeps its product (as wide as an expert) and not both
+// halves once more, as the published Ascend table counts it.
 LayerActivation layer_activation(const TwinModel& model, const balance::Layout& layout,
-                                 double tokens, double rows_per_token, bool moe_layer);
-// What stays of it under `mode` (peak: what backward of one layer needs again on top).
+                                 double tokens, double rows_per_token, bool moe_layer, bool fused);
+// What stays of it under `mode`, and what comes back while one layer runs backward.
 struct KeptActivation {
   double kept = 0;
   double peak = 0;
@@ -52,15 +56,18 @@ struct TrainMemorySettings {
   int64_t micro_batches = 1;
   double micro_batch_tokens = 0;  // of a whole micro-batch, before CP
   Recompute recompute = Recompute::kNone;
-  int64_t recompute_layers = -1;
-  int64_t zero_stage = 0;  // 1 optimizer, 2 + gradients, 3 + weights over dp (and cp)
+  int64_t recompute_layers = -1;  // of a stage, -1 = all
+  int64_t zero_stage = 0;         // 1 optimizer, 2 + gradients, 3 + weights over dp (and cp)
   bool optimizer_on_host = false;
-  bool weights_on_host = false;
-  int64_t lora_rank = 0;
-  double weight_bytes = 2, gradient_bytes = 4, optimizer_bytes = 12;  // per parameter
-  double worst_rows_factor = 1;  // of the balanced rows on the busiest device
-  int64_t logits_rows = 0;       // rows of the head whose [rows, V] logits are kept; 0 = all
+  bool keeps_logits = false;        // the head keeps [rows, vocab] values until backward
+  bool fused_loss = true;           // then only f32 logits of them
+  int64_t lora_rank = 0;            // gradients and optimizer of adapters only
+  bool lora_gathers_inputs = true;  // sequence-parallel inputs of adapted layers are kept gathered
+  double worst_rows_factor = 1;     // rows on the busiest device over the balanced ones
+  bool fused_swiglu = true;
 };
+// The settings that a run states, with its engine's habits where it is silent.
+TrainMemorySettings train_memory_settings(const SimRun& run);
 
 // Named parts sum to total; the largest stage decides.
 struct MemoryUse {
@@ -71,9 +78,16 @@ struct MemoryUse {
   double part(const std::string& name) const;  // 0 if absent
 };
 
-// One entry per pipeline stage. Coefficients: workspace_bytes, allocator_overhead (share).
+// One entry per pipeline stage; parts: weights, gradients, optimizer, unsharded, activations,
+// layer_peak, logits, workspace. Coefficients (of the training stack): weight_bytes_per_param,
+// gradient_bytes_per_param, optimizer_bytes_per_param, selective_kept_share (1),
+// backward_dense_copies, backward_expert_copies (1: a layer's activations held at once while it
+// runs backward under full recomputation), unsharded_weight_layers, unsharded_gradient_layers (1),
+// logit_bytes and fused_logit_bytes (of one kept logit), workspace_bytes.
 std::vector<MemoryUse> train_memory(const TwinModel& model, const TrainMemorySettings& settings,
                                     const Coefficients& coefficients);
+// The stage with the largest total; stages must not be empty.
+const MemoryUse& largest_stage(const std::vector<MemoryUse>& stages);
 
 struct RolloutMemorySettings {
   balance::Layout layout;
@@ -91,6 +105,10 @@ struct RolloutMemory {
   int64_t kv_tokens = 0;  // per rank group that shares the heads
 };
 RolloutMemory rollout_memory(const TwinModel& model, const RolloutMemorySettings& settings);
+
+// Weights of one engine on one device and the cache of `tokens` tokens: the peak of a plain
+// generation loop.
+double inference_bytes(const TwinModel& model, int64_t tp, const std::string& dtype, double tokens);
 
 // Rows of one expert pass on a device (chunk 0: all tokens at once) times the bytes of a row.
 double moe_row_bytes(const TwinModel& model);

@@ -18,7 +18,7 @@ std::string shown(const YamlNode& node) {
   if (node.kind == Kind::kMap) return "a map";
   if (node.kind == Kind::kList) return "a list";
   if (node.null) return "nothing";
-  return node.text.size() > 60 ? node.text.substr(0, 60) + "..." : node.text;
+  return fmt::format("{:.60}{}", node.text, node.text.size() > 60 ? "..." : "");
 }
 
 std::optional<double> to_number(const YamlNode& node) {
