@@ -43,6 +43,7 @@ Action define_logprobs(CLI::App& app);
 Action define_score(CLI::App& app);
 Action define_balance(CLI::App& app);
 Action define_sched(CLI::App& app);
+Action define_simulate(CLI::App& app);
 Action define_doctor(CLI::App& app);
 
 // What follows a verb that takes a configuration: [FILE] [key=value ...] in any order. The first

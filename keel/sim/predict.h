@@ -48,7 +48,9 @@ std::vector<Prediction> predict_rollout(const SimRun&, const Catalog&, const Cal
 std::vector<Prediction> predict_train(const SimRun&, const Catalog&, const Calibration&,
                                       const PredictOptions&);  // train_step
 std::vector<Prediction> predict_step(const SimRun&, const Catalog&, const Calibration&,
-                                     const PredictOptions&);  // rl_step, rl_epoch, sync
+                                     const PredictOptions&);  // rl_step, sync
+std::vector<Prediction> predict_epoch(const SimRun&, const Catalog&, const Calibration&,
+                                      const PredictOptions&);  // rl_epoch
 
 // Targets that are bytes (peak_memory_gib, peak_memory_gb); predict_train appends them.
 std::vector<Prediction> predict_train_memory(const SimRun&, const Catalog&, const Calibration&,

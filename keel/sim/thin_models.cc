@@ -1,0 +1,141 @@
+// First, coarse models of the kinds that have no file of their own yet.
+#include <algorithm>
+#include <cmath>
+
+#include "keel/sim/kernels.h"
+#include "keel/sim/memory.h"
+#include "keel/sim/predict.h"
+#include "keel/sim/train_passes.h"
+
+namespace keel::sim {
+namespace {
+double as_double(int64_t v) { return static_cast<double>(v); }
+
+double decode_s(const TwinModel& m, const HardwareSpec& hw, const Coefficients& c, double tp,
+                double ep, double batch, double context, const std::string& dtype) {
+  const double bytes = dtype_bytes(dtype.empty() ? "bf16" : dtype);
+  const auto p = layer_params(m);
+  const double expert = m.is_moe() ? as_double(m.moe_layers() * m.experts * p.expert) : 0;
+  const double touched =
+      m.is_moe() ? 1 - std::pow(1 - as_double(m.topk) / as_double(m.experts), batch) : 0;
+  const double dense =
+      as_double(total_params(m)) - expert - as_double(m.tied_embeddings ? 0 : embedding_params(m));
+  const double read = (dense / tp + expert * touched / ep) * bytes +
+                      batch * context * kv_bytes_per_token(m, static_cast<int64_t>(tp), 2);
+  return as_double(m.layers) * (c("layer_decode_s") + batch * c("sequence_layer_s")) +
+         read / (hw.memory_bytes_per_s * c("memory_efficiency"));
+}
+}  // namespace
+
+std::vector<Prediction> predict_kernel(const SimRun& run, const Catalog& catalog,
+                                       const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const Coefficients c(cal, hw.id, hw.vendor, "", "", o.used);
+  const KernelCosts k(hw, c);
+  const auto& w = run.workload;
+  const double us = 1e6 * (k.launch_s(1, false) +
+                           k.gemm_s({as_double(w.m), as_double(w.n), as_double(w.k), "bf16", 0}));
+  return {{"time_us", us, 0, {}}};
+}
+
+std::vector<Prediction> predict_decode_bs1(const SimRun& run, const Catalog& catalog,
+                                           const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const TwinModel& m = catalog.find_model(run.model);
+  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
+  const auto& w = run.workload;
+  const auto l = rollout_layout(run);
+  const double t =
+      decode_s(m, hw, c, l.tp, l.tp, 1, as_double(w.input_len) + as_double(w.output_len) / 2,
+               run.rollout_dtype);
+  return {{"tokens_per_s",
+           as_double(w.input_len + w.output_len) / (as_double(w.output_len) * t),
+           0,
+           {}}};
+}
+
+std::vector<Prediction> predict_tpot(const SimRun& run, const Catalog& catalog,
+                                     const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const TwinModel& m = catalog.find_model(run.model);
+  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
+  const auto l = rollout_layout(run);
+  const double batch =
+      as_double(std::max<int64_t>({1, run.workload.live_per_dp, run.workload.concurrency}));
+  const double t = decode_s(m, hw, c, l.tp, std::max(l.ep, l.tp), batch, 1500, run.rollout_dtype);
+  std::vector<Prediction> out;
+  for (const auto& target : run.targets)
+    out.push_back({target, 1e3 * t / (target == "tpot_ms_suffix" ? 1.3 : 1), 0, {}});
+  return out;
+}
+
+std::vector<Prediction> predict_serving(const SimRun& run, const Catalog& catalog,
+                                        const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const TwinModel& m = catalog.find_model(run.model);
+  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
+  const auto l = rollout_layout(run);
+  const double batch = 256, in = as_double(run.workload.input_len),
+               n = as_double(run.workload.output_len);
+  const double t = decode_s(m, hw, c, l.tp, l.tp, batch, in + n / 2, run.rollout_dtype);
+  const double prefill = (linear_flops(m, in) + attention_flops(m, in)) /
+                         (l.tp * hw.peak(run.rollout_dtype) * c("gemm_efficiency"));
+  std::vector<Prediction> out;
+  for (const auto& target : run.targets) {
+    out.push_back({target,
+                   batch * n / (n * t + batch * prefill) *
+                       (target == "decode_tokens_per_s_per_node" ? 8 / l.tp : 1),
+                   0,
+                   {}});
+  }
+  return out;
+}
+
+std::vector<Prediction> predict_rollout(const SimRun& run, const Catalog& catalog,
+                                        const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const TwinModel& m = catalog.find_model(run.model);
+  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
+  const auto l = rollout_layout(run);
+  const auto& w = run.workload;
+  const double mean = w.total_len.mean ? *w.total_len.mean * 0.7
+                                       : w.response_len.mean.value_or(assumed_response_mean(run));
+  const double cap = as_double(std::max<int64_t>({w.total_len.max, w.response_len.max, 1}));
+  const double per_rank =
+      as_double(w.prompts * std::max<int64_t>(1, w.samples_per_prompt)) / std::max(1, l.dp);
+  const double slots = run.engine.max_num_seqs > 0 ? as_double(run.engine.max_num_seqs) : 256;
+  const double steps = std::max(per_rank * mean / slots, std::min(cap, 3 * mean));
+  const double live = per_rank * mean / steps;
+  const double t =
+      steps * decode_s(m, hw, c, l.tp, std::max(l.ep, l.tp), live, mean, run.rollout_dtype);
+  std::vector<Prediction> out{
+      {"rollout_s", t * as_double(std::max<int64_t>(1, w.generation_batches)), 0, {}},
+      {"rollout_batch_s", t, 0, {}}};
+  for (const auto& target : run.targets) {
+    if (target == "first_dp_idle_share") out.push_back({target, 0.3, 0, {}});
+  }
+  return out;
+}
+
+std::vector<Prediction> predict_train_memory(const SimRun&, const Catalog&, const Calibration&,
+                                             const PredictOptions&) {
+  return {};
+}
+std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
+                                      const Calibration& cal, const PredictOptions& o) {
+  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
+  const TwinModel& m = catalog.find_model(run.model);
+  const Coefficients c(cal, hw.id, hw.vendor, run.train.engine, "rl", o.used);
+  const double tokens = as_double(run.workload.queries) * 512 / as_double(run.devices);
+  const double t = tokens * 4 * linear_flops(m, 1) / (hw.peak("fp16") * c("train_gemm_efficiency"));
+  return {{"epoch_s", t, 0, {}}};
+}
+
+std::pair<Recompute, int64_t> parse_recompute(const std::string& text) {
+  if (text == "full") return {Recompute::kFull, -1};
+  if (text == "offload_activations") return {Recompute::kOffload, -1};
+  if (text == "moe_zero_memory_level1") return {Recompute::kMoeZeroMemory1, -1};
+  if (text == "4 layers") return {Recompute::kFull, 4};
+  return {Recompute::kNone, -1};
+}
+}  // namespace keel::sim
