@@ -120,8 +120,7 @@ int simulate_runs(const SimulateOptions& o) {
   const std::string folder = twin_folder(o.twin);
   const auto catalog = sim::load_catalog(folder);
   const auto calibration =
-      sim::load_calibrations(
-      o.calibration.empty() ? folder + "/calibration" : o.calibration);
+      sim::load_calibrations(o.calibration.empty() ? folder + "/calibration" : o.calibration);
   const auto runs = sim::load_run_files({o.runs});
   sim::PredictOptions options;
   options.num_seeds = o.seeds;
@@ -153,8 +152,8 @@ int simulate_runs(const SimulateOptions& o) {
 int simulate_fit(const SimulateOptions& o) {
   const std::string folder = twin_folder(o.twin);
   const auto catalog = sim::load_catalog(folder);
-  const auto start =
-      sim::load_calibrations(o.calibration.empty() ? folder + "/priors" : o.calibration);
+  const std::string from = o.calibration.empty() ? folder + "/calibration" : o.calibration;
+  const auto start = sim::load_calibrations(from);
   const std::vector<std::string> paths(o.words.begin() + 1, o.words.end());
   KEEL_REQUIRE(!paths.empty(), "[simulate] expected run files after calibrate, got none");
   const auto runs = sim::load_run_files(paths);

@@ -23,12 +23,10 @@ Action define_simulate(CLI::App& app) {
   app.add_option("what", o->words, "calibrate RUNS...: fit the coefficients on measured runs");
   app.add_option("--runs", o->runs,
                  "file or folder of runs: predicted beside measured, one table row per family");
-  app.add_option(
-      "--calibration", o->calibration,
-      "coefficients: a file or a folder of them (default TWIN/calibration.yaml; calibrate "
-      "starts from TWIN/priors)");
+  app.add_option("--calibration", o->calibration,
+                 "coefficients: a file or a folder of them (default TWIN/calibration)");
   app.add_option("--twin", o->twin, "folder with hardware/, models.yaml and lengths.yaml");
-  app.add_option("--out", o->out, "calibrate: file to write (default TWIN/calibration.yaml)");
+  app.add_option("--out", o->out, "calibrate: file or folder to write (default: where it started)");
   app.add_option("--seeds", o->seeds, "draws of response lengths per prediction");
   app.add_flag("--json", o->json, "one JSON line per target");
   app.add_flag("--left-out", o->left_out,

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "keel/base/error.h"
+#include "keel/io/atomic_file.h"
 
 namespace keel::sim {
 namespace {
@@ -143,6 +144,21 @@ Calibration load_calibrations(const std::string& path) {
     for (const auto& [key, c] : part.all()) out.set(c);
   }
   return out;
+}
+
+void write_calibrations(const Calibration& calibration, const std::string& from,
+                        const std::string& to) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(to)) {
+    write_file_atomic(to, to_yaml(calibration));
+    return;
+  }
+  for (const auto& file : yaml_files(from)) {
+    Calibration part;
+    const Calibration before = load_calibration(file);
+    for (const auto& [key, c] : before.all()) part.set(*calibration.find(key));
+    write_file_atomic((fs::path(to) / fs::path(file).filename()).string(), to_yaml(part));
+  }
 }
 
 }  // namespace keel::sim

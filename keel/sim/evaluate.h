@@ -46,5 +46,9 @@ double quantile(std::vector<double> values, double q);
 // other. Throws Error(kInvalid) if there is none.
 std::vector<SimRun> load_run_files(const std::vector<std::string>& paths);
 Calibration load_calibrations(const std::string& path);
+// Writes the values of `calibration` to `to`: a file gets all of it, a folder (which must exist) a
+// file for each of the folder `from` with the coefficients of that one.
+void write_calibrations(const Calibration& calibration, const std::string& from,
+                        const std::string& to);
 
 }  // namespace keel::sim

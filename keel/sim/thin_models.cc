@@ -27,33 +27,6 @@ double decode_s(const TwinModel& m, const HardwareSpec& hw, const Coefficients& 
 }
 }  // namespace
 
-std::vector<Prediction> predict_kernel(const SimRun& run, const Catalog& catalog,
-                                       const Calibration& cal, const PredictOptions& o) {
-  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
-  const Coefficients c(cal, hw.id, hw.vendor, "", "", o.used);
-  const KernelCosts k(hw, c);
-  const auto& w = run.workload;
-  const double us = 1e6 * (k.launch_s(1, false) +
-                           k.gemm_s({as_double(w.m), as_double(w.n), as_double(w.k), "bf16", 0}));
-  return {{"time_us", us, 0, {}}};
-}
-
-std::vector<Prediction> predict_decode_bs1(const SimRun& run, const Catalog& catalog,
-                                           const Calibration& cal, const PredictOptions& o) {
-  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
-  const TwinModel& m = catalog.find_model(run.model);
-  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
-  const auto& w = run.workload;
-  const auto l = rollout_layout(run);
-  const double t =
-      decode_s(m, hw, c, l.tp, l.tp, 1, as_double(w.input_len) + as_double(w.output_len) / 2,
-               run.rollout_dtype);
-  return {{"tokens_per_s",
-           as_double(w.input_len + w.output_len) / (as_double(w.output_len) * t),
-           0,
-           {}}};
-}
-
 std::vector<Prediction> predict_tpot(const SimRun& run, const Catalog& catalog,
                                      const Calibration& cal, const PredictOptions& o) {
   const HardwareSpec& hw = catalog.find_hardware(run.hardware);
@@ -117,10 +90,6 @@ std::vector<Prediction> predict_rollout(const SimRun& run, const Catalog& catalo
   return out;
 }
 
-std::vector<Prediction> predict_train_memory(const SimRun&, const Catalog&, const Calibration&,
-                                             const PredictOptions&) {
-  return {};
-}
 std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
                                       const Calibration& cal, const PredictOptions& o) {
   const HardwareSpec& hw = catalog.find_hardware(run.hardware);
@@ -131,11 +100,4 @@ std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
   return {{"epoch_s", t, 0, {}}};
 }
 
-std::pair<Recompute, int64_t> parse_recompute(const std::string& text) {
-  if (text == "full") return {Recompute::kFull, -1};
-  if (text == "offload_activations") return {Recompute::kOffload, -1};
-  if (text == "moe_zero_memory_level1") return {Recompute::kMoeZeroMemory1, -1};
-  if (text == "4 layers") return {Recompute::kFull, 4};
-  return {Recompute::kNone, -1};
-}
 }  // namespace keel::sim
