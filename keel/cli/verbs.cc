@@ -38,8 +38,11 @@ std::span<const Verb> verbs() {
        "keel init recipes/tiny_moe_config.json models/tiny_moe --tokenizer "
        "tests/golden/tokenizers/qwen",
        define_init},
-      {"check", "Set-up", "look for faults in data files and model folders",
-       "keel check [--data F ... --task T] [--model DIR]",
+      {"plan", "Set-up", "layouts for a cluster: what fits, how fast, what limits it",
+       "keel plan [RUN.yaml] [--model M --hardware H --devices N ...] [--out PLAN.yaml]",
+       "keel plan tests/golden/sim/runs/cann-qwen3-235b.yaml --id grpo-122tps", define_plan},
+      {"check", "Set-up", "look for faults in data files, model folders and plans of runs",
+       "keel check [plan RUNS.yaml ...] [--data F ... --task T] [--model DIR]",
        "keel check --model tests/golden/models/llama3", define_check},
       {"config", "Set-up", "show all options with help, value and origin",
        "keel config [FILE] [key=value ...]", "keel config rollout.n=16", define_config},

@@ -37,6 +37,7 @@ Action define_bench(CLI::App& app);
 Action define_convert(CLI::App& app);
 Action define_init(CLI::App& app);
 Action define_check(CLI::App& app);
+Action define_plan(CLI::App& app);
 Action define_config(CLI::App& app);
 Action define_tokenize(CLI::App& app);
 Action define_logprobs(CLI::App& app);

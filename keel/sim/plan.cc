@@ -72,14 +72,14 @@ TrainMemorySettings plan_memory_settings(const SimRun& run) {
   return s;
 }
 
-double train_budget(const SimRun& run, const HardwareSpec& hardware, const Coefficients& c) {
-  const double leftover = is_split(run) ? 0 : c("rollout_leftover_bytes");
-  return kFragmentation * hardware.memory_bytes - leftover;
+double train_budget(const SimRun& run, const HardwareSpec& hardware, double context_bytes) {
+  return kFragmentation * hardware.memory_bytes - (is_split(run) ? 0 : context_bytes);
 }
 
-MemoryUse train_use(const SimRun& run, const TwinModel& model, const Coefficients& c) {
+MemoryUse train_use(const SimRun& run, const TwinModel& model, const Coefficients& c,
+                    double context_bytes) {
   auto use = largest_stage(train_memory(model, plan_memory_settings(run), c));
-  if (!is_split(run)) use.parts.emplace_back("rollout_leftover", c("rollout_leftover_bytes"));
+  if (!is_split(run)) use.parts.emplace_back("rollout_engine", context_bytes);
   return use;
 }
 
@@ -103,8 +103,8 @@ std::vector<balance::Layout> train_layouts(const SimRun& run, const TwinModel& m
   for (const auto& l :
        balance::legal_layouts(layout_model(model), static_cast<int32_t>(train_world(run)))) {
     const bool sensible = l.tp <= run.devices_per_node && l.cp <= kMaxContextRanks &&
-                          l.pp <= kMaxStages && l.dp <= sequences &&
-                          (l.etp == 1 || l.etp == l.tp) && l.pp * 4 <= model.layers;
+                          l.pp <= kMaxStages && l.dp <= sequences && l.etp == 1 &&
+                          l.pp * 4 <= model.layers;
     if (sensible) out.push_back(l);
   }
   return out;
@@ -112,13 +112,12 @@ std::vector<balance::Layout> train_layouts(const SimRun& run, const TwinModel& m
 
 // With and without swapping the optimizer: the first recomputation, cheapest first, that fits.
 std::vector<TrainCandidate> fitting(const SimRun& base, const balance::Layout& layout,
-                                    const TwinModel& model, const HardwareSpec& hardware,
-                                    const Coefficients& c, double* least_bytes) {
+                                    const TwinModel& model, const Coefficients& c, double budget,
+                                    double* least_bytes) {
   const std::vector<const char*> modes =
       model.is_moe() ? std::vector<const char*>{"none", "moe_zero_memory_level0",
                                                 "moe_zero_memory_level1", "full"}
                      : std::vector<const char*>{"none", "full"};
-  const double budget = train_budget(base, hardware, c);
   std::vector<TrainCandidate> out;
   for (const char* optimizer : {"", "swap_to_host"}) {
     for (const char* mode : modes) {
@@ -169,7 +168,8 @@ struct RolloutCandidate {
 };
 
 std::vector<RolloutCandidate> rollout_candidates(const SimRun& base, const TwinModel& model,
-                                                 const Catalog& catalog) {
+                                                 const Catalog& catalog,
+                                                 const Calibration& calibration) {
   std::vector<RolloutCandidate> out;
   const int64_t world = rollout_world(base);
   for (int64_t tp = 1; tp <= std::min(world, base.devices_per_node); tp *= 2) {
@@ -188,7 +188,7 @@ std::vector<RolloutCandidate> rollout_candidates(const SimRun& base, const TwinM
     run.engine.attention_split = "balanced";
     run.engine.rebalance = r.dp > 1;
     if (model.is_moe() && run.engine.chunk_moe == 0) run.engine.chunk_moe = 512;
-    const auto memory = run_rollout_memory(run, catalog);
+    const auto memory = run_rollout_memory(run, catalog, calibration);
     if (memory.kv_tokens < longest_sequence(run.workload)) continue;
     const int64_t fit = slots_that_fit(run, catalog.lengths, memory.kv_tokens);
     int64_t slots = 1;
@@ -238,8 +238,9 @@ PlanChoice evaluate_choice(SimRun run, const Catalog& catalog, const Calibration
   }
   const auto& hardware = catalog.find_hardware(run.hardware);
   const Coefficients c(calibration, hardware.id, hardware.vendor, run.train.engine, "");
-  choice.train_memory = train_use(run, catalog.find_model(run.model), c);
-  const auto rollout = run_rollout_memory(run, catalog);
+  choice.train_memory = train_use(run, catalog.find_model(run.model), c,
+                                  engine_context_bytes(run, catalog, calibration));
+  const auto rollout = run_rollout_memory(run, catalog, calibration);
   choice.rollout_memory = rollout.use;
   choice.kv_tokens = rollout.kv_tokens;
   choice.run = std::move(run);
@@ -293,19 +294,20 @@ std::vector<TrainCandidate> search_train(const SimRun& run, const Catalog& catal
   const auto& model = catalog.find_model(run.model);
   const auto& hardware = catalog.find_hardware(run.hardware);
   const Coefficients c(calibration, hardware.id, hardware.vendor, run.train.engine, "");
+  const double budget =
+      train_budget(run, hardware, engine_context_bytes(run, catalog, calibration));
   std::vector<TrainCandidate> all;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& layout : train_layouts(run, model)) {
     ++result.num_layouts;
-    auto candidates = fitting(run, layout, model, hardware, c, &least);
+    auto candidates = fitting(run, layout, model, c, budget, &least);
     if (!candidates.empty()) ++result.num_fitting;
     std::move(candidates.begin(), candidates.end(), std::back_inserter(all));
   }
   KEEL_REQUIRE(!all.empty(),
                "[plan] expected a training layout within {:.1f} GiB of a device, got {:.1f} at "
                "least over {} layouts; try more devices than {}",
-               train_budget(run, hardware, c) / kGiB, least / kGiB, result.num_layouts,
-               train_world(run));
+               budget / kGiB, least / kGiB, result.num_layouts, train_world(run));
   for (auto& candidate : all)
     candidate.seconds = train_seconds(candidate.run, catalog, calibration);
   keep_fastest(all, keep);
@@ -315,7 +317,7 @@ std::vector<TrainCandidate> search_train(const SimRun& run, const Catalog& catal
 std::vector<RolloutCandidate> search_rollout(const SimRun& run, const Catalog& catalog,
                                              const Calibration& calibration, PlanResult& result,
                                              size_t keep) {
-  auto all = rollout_candidates(run, catalog.find_model(run.model), catalog);
+  auto all = rollout_candidates(run, catalog.find_model(run.model), catalog, calibration);
   KEEL_REQUIRE(!all.empty(),
                "[plan] expected a rollout layout whose cache holds one sequence of {} tokens, got "
                "none on {} devices; try more devices or shorter responses",

@@ -46,6 +46,7 @@ class Rules {
   Rules(const SimRun& run, const Catalog& catalog, const Calibration& calibration)
       : run_(run),
         catalog_(catalog),
+        calibration_(calibration),
         model_(catalog.find_model(run.model)),
         hardware_(catalog.find_hardware(run.hardware)),
         coefficients_(calibration, hardware_.id, hardware_.vendor, run.train.engine, "") {}
@@ -240,7 +241,7 @@ class Rules {
   }
 
   void rollout_memory_rules() {
-    const auto memory = run_rollout_memory(run_, catalog_);
+    const auto memory = run_rollout_memory(run_, catalog_, calibration_);
     const double limit = fraction() * hardware_.memory_bytes;
     if (memory.kv_bytes <= 0) {
       add(true, "rollout_memory", "layout.rollout",
@@ -350,6 +351,7 @@ class Rules {
 
   const SimRun& run_;
   const Catalog& catalog_;
+  const Calibration& calibration_;
   const TwinModel& model_;
   const HardwareSpec& hardware_;
   Coefficients coefficients_;
@@ -364,7 +366,16 @@ int64_t longest_sequence(const Workload& w) {
   return std::max({w.seq_len, w.seq_len_stats.max, w.input_len + w.output_len});
 }
 
-RolloutMemory run_rollout_memory(const SimRun& run, const Catalog& catalog) {
+double engine_context_bytes(const SimRun& run, const Catalog& catalog,
+                            const Calibration& calibration) {
+  const auto& hardware = catalog.find_hardware(run.hardware);
+  const Coefficients c(calibration, hardware.id, hardware.vendor, run.engine.name,
+                       run.engine.version);
+  return c("engine_context_bytes");
+}
+
+RolloutMemory run_rollout_memory(const SimRun& run, const Catalog& catalog,
+                                 const Calibration& calibration) {
   RolloutMemorySettings s;
   s.layout = rollout_layout(run);
   const auto& model = catalog.find_model(run.model);
@@ -377,6 +388,7 @@ RolloutMemory run_rollout_memory(const SimRun& run, const Catalog& catalog) {
   s.max_batched_tokens =
       run.engine.max_batched_tokens > 0 ? run.engine.max_batched_tokens : kDefaultBatchedTokens;
   s.chunk_moe = run.engine.chunk_moe;
+  s.other_bytes = engine_context_bytes(run, catalog, calibration);
   return rollout_memory(model, s);
 }
 

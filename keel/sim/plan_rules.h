@@ -27,7 +27,11 @@ std::vector<PlanFinding> check_plan(const SimRun& run, const Catalog& catalog,
 int64_t longest_sequence(const Workload& workload);
 
 // Memory of the rollout engine as the run states it, with its defaults (fraction 0.9, 8192 tokens).
-RolloutMemory run_rollout_memory(const SimRun& run, const Catalog& catalog);
+// Coefficient: engine_context_bytes (graphs, communication buffers, allocator), of run.engine.name.
+RolloutMemory run_rollout_memory(const SimRun& run, const Catalog& catalog,
+                                 const Calibration& calibration);
+double engine_context_bytes(const SimRun& run, const Catalog& catalog,
+                            const Calibration& calibration);
 
 // The most slots of a data-parallel rank for which survivors(t) * (prompt + t) stays within
 // kv_tokens for all t, lengths drawn from the model; at most the rank's own samples, at least 1.
