@@ -125,8 +125,10 @@ int simulate_runs(const SimulateOptions& o) {
   sim::PredictOptions options;
   options.num_seeds = o.seeds;
   auto scores = sim::evaluate(runs, catalog, calibration, options);
+  const auto memory = sim::evaluate_memory({o.runs}, catalog, calibration);
   if (o.json) {
     for (const auto& s : scores) fmt::print("{}\n", sim::score_line(s).dump());
+    for (const auto& s : memory) fmt::print("{}\n", sim::score_line(s).dump());
     return 0;
   }
   if (o.left_out) {
@@ -145,7 +147,8 @@ int simulate_runs(const SimulateOptions& o) {
       s.family_out = it->second->family_out;
     }
   }
-  fmt::print("{}", sim::family_table_text(sim::family_table(scores)));
+  if (!scores.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(scores)));
+  if (!memory.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(memory)));
   return 0;
 }
 

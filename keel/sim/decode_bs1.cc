@@ -16,7 +16,7 @@ struct Bs1 {
   const HardwareSpec& hardware;
   const Coefficients& c;
   int64_t tp;
-  bool narrow;  // 8-bit weights; the head stays in 16 bits
+  std::string dtype;  // of the layers' weights
 };
 
 // Seconds of one decode step by cause: every weight that the token uses is read once; a layer
@@ -28,9 +28,9 @@ std::vector<std::pair<std::string, double>> step_parts(const Bs1& b, double cont
   const double head = to_double(embedding_params(b.m)) / tp;
   const double layers = to_double(b.m.layers);
   std::vector<std::pair<std::string, double>> parts;
-  parts.emplace_back("weights", b.narrow ? body / (rate * b.c("weight_read_share_8bit"))
-                                         : 2 * body / (rate * b.c("weight_read_share")));
-  parts.emplace_back("head", 2 * head / (rate * b.c("head_read_share")));
+  const double weights = rate * b.c("weight_read_share");
+  parts.emplace_back("weights", body * dtype_bytes(b.dtype) / weights);
+  parts.emplace_back("head", 2 * head / weights);  // stays in 16 bits
   parts.emplace_back("kv",
                      kv_bytes_per_token(b.m, b.tp, 2) * context / (rate * b.c("kv_read_share")));
   parts.emplace_back("kernels", layers * b.c("layer_s"));
@@ -41,7 +41,8 @@ std::vector<std::pair<std::string, double>> step_parts(const Bs1& b, double cont
 
 double prefill_s(const Bs1& b, double tokens) {
   const double tp = to_double(b.tp);
-  const double peak = b.hardware.peak(b.narrow ? "fp8" : "bf16");
+  // 4-bit weights are unpacked and multiplied in 16 bits.
+  const double peak = b.hardware.peak(dtype_bytes(b.dtype) < 1 ? "bf16" : b.dtype);
   double seconds = linear_flops(b.m, tokens) / tp / (peak * b.c("prefill_gemm_share")) +
                    attention_flops(b.m, tokens) / tp /
                        (b.hardware.peak("bf16") * b.c("prefill_attention_share"));
@@ -62,7 +63,8 @@ std::vector<Prediction> predict_decode_bs1(const SimRun& run, const Catalog& cat
   const auto& model = catalog.find_model(run.model);
   const Coefficients c(calibration, hardware.id, hardware.vendor, run.engine.name,
                        run.engine.version, options.used);
-  const Bs1 b = {model, hardware, c, rollout_layout(run).tp, dtype_bytes(run.rollout_dtype) < 2};
+  const Bs1 b = {model, hardware, c, rollout_layout(run).tp,
+                 run.rollout_dtype.empty() ? "bf16" : run.rollout_dtype};
   const double in = to_double(run.workload.input_len), out = to_double(run.workload.output_len);
   KEEL_REQUIRE(out > 0, "[{}:{} {} workload.output_len] expected at least 1, got 0", run.file,
                run.line, run.id);

@@ -9,6 +9,8 @@
 
 #include "keel/base/error.h"
 #include "keel/io/atomic_file.h"
+#include "keel/sim/input/fields.h"
+#include "keel/sim/memory_cases.h"
 
 namespace keel::sim {
 namespace {
@@ -54,6 +56,10 @@ std::vector<std::string> yaml_files(const std::string& path) {
   std::sort(out.begin(), out.end());
   KEEL_REQUIRE(!out.empty(), "[{}] expected *.yaml files, got none; try another folder", path);
   return out;
+}
+
+bool is_memory_file(const std::string& path) {
+  return read_input_text(path).find("schema: sim-memory/1") < 200;
 }
 
 }  // namespace
@@ -130,8 +136,35 @@ std::vector<SimRun> load_run_files(const std::vector<std::string>& paths) {
   std::vector<SimRun> out;
   for (const auto& path : paths) {
     for (const auto& file : yaml_files(path)) {
+      if (is_memory_file(file)) continue;
       auto runs = load_runs(file);
       std::move(runs.begin(), runs.end(), std::back_inserter(out));
+    }
+  }
+  return out;
+}
+
+std::vector<Score> evaluate_memory(const std::vector<std::string>& paths, const Catalog& catalog,
+                                   const Calibration& calibration) {
+  std::vector<Score> out;
+  for (const auto& path : paths) {
+    for (const auto& file : yaml_files(path)) {
+      if (!is_memory_file(file)) continue;
+      for (const auto& c : load_memory_cases(file)) {
+        const std::map<std::string, double> expected(c.expected.begin(), c.expected.end());
+        for (const auto& [part, value] : predict_memory_case(c, catalog, calibration)) {
+          const double measured = expected.at(part);
+          Score s;
+          s.id = c.id;
+          s.family = "memory";
+          s.target = part.empty() ? c.kind : c.kind + "." + part;
+          s.confidence = c.confidence;
+          s.measured = measured;
+          s.predicted = value;
+          s.error = value / measured - 1;
+          out.push_back(std::move(s));
+        }
+      }
     }
   }
   return out;

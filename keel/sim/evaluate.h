@@ -26,6 +26,11 @@ struct Score {
 std::vector<Score> evaluate(std::span<const SimRun> runs, const Catalog& catalog,
                             const Calibration& calibration, const PredictOptions& options = {});
 
+// The published memory facts (schema sim-memory/1) among the files of `paths`: family "memory",
+// target = kind, with the part where a case has several.
+std::vector<Score> evaluate_memory(const std::vector<std::string>& paths, const Catalog& catalog,
+                                   const Calibration& calibration);
+
 // {"id","family","target","measured","predicted","error","confidence"}; absent values are null.
 OrderedJson score_line(const Score& score);
 
@@ -44,6 +49,7 @@ double quantile(std::vector<double> values, double q);
 
 // Every *.yaml of a folder (sorted by name) or one file: runs, and coefficients read over each
 // other. Throws Error(kInvalid) if there is none.
+// Memory facts among them are passed over.
 std::vector<SimRun> load_run_files(const std::vector<std::string>& paths);
 Calibration load_calibrations(const std::string& path);
 // Writes the values of `calibration` to `to`: a file gets all of it, a folder (which must exist) a

@@ -27,21 +27,6 @@ double decode_s(const TwinModel& m, const HardwareSpec& hw, const Coefficients& 
 }
 }  // namespace
 
-std::vector<Prediction> predict_tpot(const SimRun& run, const Catalog& catalog,
-                                     const Calibration& cal, const PredictOptions& o) {
-  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
-  const TwinModel& m = catalog.find_model(run.model);
-  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
-  const auto l = rollout_layout(run);
-  const double batch =
-      as_double(std::max<int64_t>({1, run.workload.live_per_dp, run.workload.concurrency}));
-  const double t = decode_s(m, hw, c, l.tp, std::max(l.ep, l.tp), batch, 1500, run.rollout_dtype);
-  std::vector<Prediction> out;
-  for (const auto& target : run.targets)
-    out.push_back({target, 1e3 * t / (target == "tpot_ms_suffix" ? 1.3 : 1), 0, {}});
-  return out;
-}
-
 std::vector<Prediction> predict_serving(const SimRun& run, const Catalog& catalog,
                                         const Calibration& cal, const PredictOptions& o) {
   const HardwareSpec& hw = catalog.find_hardware(run.hardware);
@@ -60,32 +45,6 @@ std::vector<Prediction> predict_serving(const SimRun& run, const Catalog& catalo
                        (target == "decode_tokens_per_s_per_node" ? 8 / l.tp : 1),
                    0,
                    {}});
-  }
-  return out;
-}
-
-std::vector<Prediction> predict_rollout(const SimRun& run, const Catalog& catalog,
-                                        const Calibration& cal, const PredictOptions& o) {
-  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
-  const TwinModel& m = catalog.find_model(run.model);
-  const Coefficients c(cal, hw.id, hw.vendor, run.engine.name, run.engine.version, o.used);
-  const auto l = rollout_layout(run);
-  const auto& w = run.workload;
-  const double mean = w.total_len.mean ? *w.total_len.mean * 0.7
-                                       : w.response_len.mean.value_or(assumed_response_mean(run));
-  const double cap = as_double(std::max<int64_t>({w.total_len.max, w.response_len.max, 1}));
-  const double per_rank =
-      as_double(w.prompts * std::max<int64_t>(1, w.samples_per_prompt)) / std::max(1, l.dp);
-  const double slots = run.engine.max_num_seqs > 0 ? as_double(run.engine.max_num_seqs) : 256;
-  const double steps = std::max(per_rank * mean / slots, std::min(cap, 3 * mean));
-  const double live = per_rank * mean / steps;
-  const double t =
-      steps * decode_s(m, hw, c, l.tp, std::max(l.ep, l.tp), live, mean, run.rollout_dtype);
-  std::vector<Prediction> out{
-      {"rollout_s", t * as_double(std::max<int64_t>(1, w.generation_batches)), 0, {}},
-      {"rollout_batch_s", t, 0, {}}};
-  for (const auto& target : run.targets) {
-    if (target == "first_dp_idle_share") out.push_back({target, 0.3, 0, {}});
   }
   return out;
 }
