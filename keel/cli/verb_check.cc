@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "keel/base/error.h"
+#include "keel/cli/check_plan.h"
 #include "keel/cli/verbs.h"
 #include "keel/data/dataset.h"
 #include "keel/reward/rules.h"
@@ -14,8 +15,8 @@ namespace keel::cli {
 namespace {
 
 struct Options {
-  std::vector<std::string> data;
-  std::string task = "rl", ground_truth, model;
+  std::vector<std::string> data, words;
+  std::string task = "rl", ground_truth, model, twin;
   bool weights = false, json = false;
 };
 
@@ -64,8 +65,14 @@ int64_t check_model(const Options& o) {
 }
 
 int run(const Options& o) {
+  if (!o.words.empty()) {
+    KEEL_REQUIRE(o.words.front() == "plan" && o.words.size() > 1,
+                 "[check] expected plan FILE... or options, got {}; try 'keel check --help'",
+                 o.words.front());
+    return check_plans({o.words.begin() + 1, o.words.end()}, o.twin, o.json);
+  }
   KEEL_REQUIRE(!o.data.empty() || !o.model.empty(),
-               "[check] expected --data or --model; try 'keel check --help'");
+               "[check] expected plan FILE, --data or --model; try 'keel check --help'");
   int64_t errors = 0;
   if (!o.data.empty()) errors += check_data(o);
   if (!o.model.empty()) errors += check_model(o);
@@ -77,6 +84,8 @@ int run(const Options& o) {
 
 Action define_check(CLI::App& app) {
   auto o = std::make_shared<Options>();
+  app.add_option("what", o->words, "plan RUNS.yaml...: layouts that cannot work or waste time");
+  app.add_option("--twin", o->twin, "plan: folder with hardware/, models.yaml and calibration/");
   app.add_option("--data", o->data, "data files to check");
   app.add_option("--task", o->task, "what they are for: rl, sft, dpo, rm or kto");
   app.add_option("--ground-truth", o->ground_truth, "column with the reference answer");

@@ -37,12 +37,14 @@ Action define_bench(CLI::App& app);
 Action define_convert(CLI::App& app);
 Action define_init(CLI::App& app);
 Action define_check(CLI::App& app);
+Action define_plan(CLI::App& app);
 Action define_config(CLI::App& app);
 Action define_tokenize(CLI::App& app);
 Action define_logprobs(CLI::App& app);
 Action define_score(CLI::App& app);
 Action define_balance(CLI::App& app);
 Action define_sched(CLI::App& app);
+Action define_simulate(CLI::App& app);
 Action define_doctor(CLI::App& app);
 
 // What follows a verb that takes a configuration: [FILE] [key=value ...] in any order. The first

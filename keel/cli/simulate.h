@@ -1,0 +1,23 @@
+// What `keel simulate` does, without its options.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace keel::cli {
+
+// The project's folder `twin` (hardware, models, lengths, calibration): `asked` if not empty, else
+// ./twin, else beside the program's own sources. Throws Error(kInvalid) if there is none.
+std::string twin_folder(const std::string& asked);
+
+struct SimulateOptions {
+  std::vector<std::string> words;  // RUN.yaml | calibrate RUNS...
+  std::string runs, twin, calibration, out, id;
+  int seeds = 3;
+  bool json = false, left_out = false, exact = false;
+};
+
+int simulate_runs(const SimulateOptions& options);  // --runs
+int simulate_fit(const SimulateOptions& options);   // calibrate RUNS...
+
+}  // namespace keel::cli
