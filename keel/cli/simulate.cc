@@ -7,7 +7,9 @@
 #include <map>
 
 #include "keel/base/error.h"
+#include "keel/io/atomic_file.h"
 #include "keel/sim/evaluate.h"
+#include "keel/sim/step_detail.h"
 
 namespace keel::cli {
 namespace {
@@ -149,6 +151,31 @@ int simulate_runs(const SimulateOptions& o) {
   }
   if (!scores.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(scores)));
   if (!memory.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(memory)));
+  return 0;
+}
+
+int simulate_detail(const SimulateOptions& o) {
+  const std::string folder = twin_folder(o.twin);
+  const auto catalog = sim::load_catalog(folder);
+  const auto calibration =
+      sim::load_calibrations(o.calibration.empty() ? folder + "/calibration" : o.calibration);
+  const auto runs = sim::load_run_files(o.words);
+  sim::PredictOptions options;
+  options.num_seeds = o.seeds;
+  bool found = false;
+  for (const auto& run : runs) {
+    if (!o.id.empty() && run.id != o.id) continue;
+    found = true;
+    const auto detail = sim::step_detail(run, catalog, calibration, options);
+    if (o.json) {
+      fmt::print("{}\n", sim::detail_json(run, detail).dump());
+    } else {
+      fmt::print("{}\n", sim::detail_text(run, detail));
+    }
+    if (!o.trace.empty()) write_file_atomic(o.trace, sim::detail_trace(detail).dump());
+  }
+  KEEL_REQUIRE(found, "[--id] expected a run of {}, got {}; try without --id", o.words.front(),
+               o.id);
   return 0;
 }
 

@@ -12,12 +12,13 @@ std::string twin_folder(const std::string& asked);
 
 struct SimulateOptions {
   std::vector<std::string> words;  // RUN.yaml | calibrate RUNS...
-  std::string runs, twin, calibration, out, id;
+  std::string runs, twin, calibration, out, id, trace;
   int seeds = 3;
   bool json = false, left_out = false, exact = false;
 };
 
-int simulate_runs(const SimulateOptions& options);  // --runs
-int simulate_fit(const SimulateOptions& options);   // calibrate RUNS...
+int simulate_runs(const SimulateOptions& options);    // --runs
+int simulate_detail(const SimulateOptions& options);  // RUN.yaml
+int simulate_fit(const SimulateOptions& options);     // calibrate RUNS...
 
 }  // namespace keel::cli

@@ -28,7 +28,7 @@ std::span<const Verb> verbs() {
        "keel export runs/smollm2_arithmetic models/smollm2-adds", define_export},
       {"simulate", "Run",
        "predict a step of RL before it runs, or published runs beside what they took",
-       "keel simulate --runs FILE_OR_DIR | calibrate RUNS... [--json]",
+       "keel simulate RUN.yaml [--id ID] | --runs FILE_OR_DIR | calibrate RUNS... [--json]",
        "keel simulate --runs tests/golden/sim/runs", define_simulate},
       {"convert", "Set-up", "GGUF file to Hugging Face folder",
        "keel convert FILE.gguf FOLDER [--dtype f32|bf16|f16]",

@@ -49,14 +49,4 @@ std::vector<Prediction> predict_serving(const SimRun& run, const Catalog& catalo
   return out;
 }
 
-std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
-                                      const Calibration& cal, const PredictOptions& o) {
-  const HardwareSpec& hw = catalog.find_hardware(run.hardware);
-  const TwinModel& m = catalog.find_model(run.model);
-  const Coefficients c(cal, hw.id, hw.vendor, run.train.engine, "rl", o.used);
-  const double tokens = as_double(run.workload.queries) * 512 / as_double(run.devices);
-  const double t = tokens * 4 * linear_flops(m, 1) / (hw.peak("fp16") * c("train_gemm_efficiency"));
-  return {{"epoch_s", t, 0, {}}};
-}
-
 }  // namespace keel::sim

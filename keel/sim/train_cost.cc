@@ -76,18 +76,19 @@ double group_rate(const HardwareSpec& hw, int64_t devices_per_node, int64_t rank
 // Seconds to exchange `rows` routed copies of tokens (topk a token) within an expert group: each
 // token crosses to another node once however many of its experts lie there.
 double dispatch_s(const TwinModel& m, const HardwareSpec& hw, const PassSettings& s, double tokens,
-                  double efficiency) {
+                  const Coefficients& c) {
   const double ep = s.layout.ep;
   if (ep <= 1) return 0;
-  const double row = as_double(m.hidden) * 2;
+  // Sent in the training dtype, combined in 16 bits.
+  const double row = as_double(m.hidden) * (dtype_bytes(s.dtype) + 2) / 2;
   const double topk = as_double(m.topk);
   const double span = std::max(1.0, ep * s.layout.etp / as_double(s.devices_per_node));
   const double local = topk / span * (1 - 1 / std::min(ep, as_double(s.devices_per_node)));
   double away = 0;
   if (span > 1) away = (span - 1) * (1 - std::pow(1 - 1 / span, topk));
-  const double inner = node_rate(hw, s.devices_per_node) * efficiency;
+  const double inner = node_rate(hw, s.devices_per_node) * c("dispatch_node_efficiency");
   const double outer =
-      hw.level_for(static_cast<int64_t>(ep) * s.layout.etp).bytes_per_s * efficiency;
+      hw.level_for(static_cast<int64_t>(ep) * s.layout.etp).bytes_per_s * c("dispatch_efficiency");
   return tokens * row * (local / inner + away / outer);
 }
 
@@ -137,9 +138,10 @@ class StageModel {
     if (m_.is_moe()) t.experts = expert_s(tokens, expert_flops, peak);
     if (m_.is_moe() && l.ep > 1) {
       const double exposed = s_.ep_overlap ? c_("ep_overlap_exposed") : 1.0;
-      t.expert_parallel = exposed * 2 * n_.communication * share_ * as_double(m_.moe_layers()) *
-                          imbalance() *
-                          dispatch_s(m_, hw_, s_, tokens, c_("train_link_efficiency"));
+      const double moe_layers = share_ * as_double(m_.moe_layers());
+      t.expert_parallel =
+          exposed * n_.communication * moe_layers *
+          (2 * imbalance() * dispatch_s(m_, hw_, s_, tokens, c_) + c_("dispatch_host_s"));
     }
     t.tensor_parallel = tensor_parallel_s(load.tokens / l.cp);
     t.context_parallel = context_parallel_s(load);
