@@ -75,8 +75,8 @@ inline TaskGrid make_grid(int64_t rows, int64_t panels, int64_t panel_bytes, int
 }
 
 // Rows first: every thread keeps its part of the rows through all products and row-wise operators,
-// so they stay in its core's cache (training +8 % on two cores; no gain for a decode step's few
-// rows). Every thread reads all weights, so it is for weights that the caches hold.
+// so they stay in its core's cache. Every thread reads all weights, so it is for weights that the
+// caches hold and for many rows; a decode step's few rows gained nothing.
 inline bool rows_first(int64_t rows, int64_t weight_bytes, int64_t threads) {
   constexpr int64_t kCachedWeight = 4 << 20;
   return threads > 1 && rows >= kRowBlock * threads && weight_bytes <= kCachedWeight;
