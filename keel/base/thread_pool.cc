@@ -30,18 +30,18 @@ void pause_cpu() {
 
 }  // namespace
 
-// The indices of one thread: it takes them from the front, and so do threads that have no more of
-// their own.
-struct alignas(64) Share {
-  std::atomic<int64_t> next{0};
-  int64_t end = 0;
-};
-
 // A region is open while indices are left. A worker counts itself in before it looks at the task;
 // one that wakes too late finds the gate closed and sleeps again, so that nobody waits for a thread
 // that the machine has no core for.
 struct ThreadPool::State {
   using Task = FunctionRef<void(int64_t, int)>;
+  // The indices of one thread: it takes them from the front, and so do threads that have no more
+  // of their own.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
   static constexpr uint32_t kOpen = 1u << 31;  // the bits below count workers inside
 
   std::vector<std::thread> workers;
@@ -125,7 +125,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads), state_(new State) {
   KEEL_REQUIRE(num_threads >= 1, "[threads] expected at least 1, got {}", num_threads);
   set_flush_denormals();
-  state_->shares = std::vector<Share>(static_cast<size_t>(num_threads));
+  state_->shares = std::vector<State::Share>(static_cast<size_t>(num_threads));
   for (int t = 1; t < num_threads; ++t)
     state_->workers.emplace_back([this, t] { state_->work(t); });
 }
