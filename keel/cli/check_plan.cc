@@ -10,10 +10,8 @@
 
 namespace keel::cli {
 
-int check_plans(const std::vector<std::string>& files, const std::string& twin_asked, bool json) {
-  const auto twin = twin_folder(twin_asked);
-  const auto catalog = sim::load_catalog(twin);
-  const auto calibration = sim::load_calibrations(twin + "/calibration");
+int check_plans(const std::vector<std::string>& files, const std::string& twin, bool json) {
+  const auto [catalog, calibration] = load_twin(twin);
   int64_t errors = 0, warnings = 0;
   for (const auto& file : files) {
     ConfigFindings unknown;

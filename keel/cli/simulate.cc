@@ -118,21 +118,19 @@ std::string twin_folder(const std::string& asked) {
       tried.front().string());
 }
 
+Twin load_twin(const std::string& folder, const std::string& calibration) {
+  const std::string twin = twin_folder(folder);
+  return {sim::load_catalog(twin),
+          sim::load_calibrations(calibration.empty() ? twin + "/calibration" : calibration)};
+}
+
 int simulate_runs(const SimulateOptions& o) {
-  const std::string folder = twin_folder(o.twin);
-  const auto catalog = sim::load_catalog(folder);
-  const auto calibration =
-      sim::load_calibrations(o.calibration.empty() ? folder + "/calibration" : o.calibration);
+  const auto [catalog, calibration] = load_twin(o.twin, o.calibration);
   const auto runs = sim::load_run_files({o.runs});
   sim::PredictOptions options;
   options.num_seeds = o.seeds;
   auto scores = sim::evaluate(runs, catalog, calibration, options);
   const auto memory = sim::evaluate_memory({o.runs}, catalog, calibration);
-  if (o.json) {
-    for (const auto& s : scores) fmt::print("{}\n", sim::score_line(s).dump());
-    for (const auto& s : memory) fmt::print("{}\n", sim::score_line(s).dump());
-    return 0;
-  }
   if (o.left_out) {
     const auto predict = predictor(catalog, o.seeds);
     const auto data = usable_data(runs, calibration, predict);
@@ -149,16 +147,18 @@ int simulate_runs(const SimulateOptions& o) {
       s.family_out = it->second->family_out;
     }
   }
+  if (o.json) {
+    for (const auto& s : scores) fmt::print("{}\n", sim::score_line(s).dump());
+    for (const auto& s : memory) fmt::print("{}\n", sim::score_line(s).dump());
+    return 0;
+  }
   if (!scores.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(scores)));
   if (!memory.empty()) fmt::print("{}", sim::family_table_text(sim::family_table(memory)));
   return 0;
 }
 
 int simulate_detail(const SimulateOptions& o) {
-  const std::string folder = twin_folder(o.twin);
-  const auto catalog = sim::load_catalog(folder);
-  const auto calibration =
-      sim::load_calibrations(o.calibration.empty() ? folder + "/calibration" : o.calibration);
+  const auto [catalog, calibration] = load_twin(o.twin, o.calibration);
   const auto runs = sim::load_run_files(o.words);
   sim::PredictOptions options;
   options.num_seeds = o.seeds;

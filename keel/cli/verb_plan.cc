@@ -65,10 +65,7 @@ sim::SimRun request_run(const Options& o, sim::Catalog& catalog) {
 }
 
 int plan(const Options& o) {
-  const auto twin = twin_folder(o.twin);
-  auto catalog = sim::load_catalog(twin);
-  const auto calibration =
-      sim::load_calibrations(o.calibration.empty() ? twin + "/calibration" : o.calibration);
+  auto [catalog, calibration] = load_twin(o.twin, o.calibration);
   sim::PlanRequest request;
   request.run = request_run(o, catalog);
   request.top = o.top;

@@ -98,6 +98,8 @@ OrderedJson score_line(const Score& s) {
   line["predicted"] = s.predicted;
   line["error"] = s.error ? OrderedJson(*s.error) : OrderedJson(nullptr);
   line["confidence"] = s.confidence;
+  if (s.run_out) line["run_out_error"] = *s.run_out;
+  if (s.family_out) line["family_out_error"] = *s.family_out;
   return line;
 }
 

@@ -31,7 +31,8 @@ std::vector<Score> evaluate(std::span<const SimRun> runs, const Catalog& catalog
 std::vector<Score> evaluate_memory(const std::vector<std::string>& paths, const Catalog& catalog,
                                    const Calibration& calibration);
 
-// {"id","family","target","measured","predicted","error","confidence"}; absent values are null.
+// {"id","family","target","measured","predicted","error","confidence"}, absent values are null; and
+// "run_out_error", "family_out_error" where they were computed.
 OrderedJson score_line(const Score& score);
 
 struct FamilyScore {
