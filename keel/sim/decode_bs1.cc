@@ -4,12 +4,11 @@
 
 #include "keel/base/error.h"
 #include "keel/sim/kernels.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/predict.h"
 
 namespace keel::sim {
 namespace {
-
-double to_double(int64_t value) { return static_cast<double>(value); }
 
 struct Bs1 {
   const TwinModel& m;

@@ -4,12 +4,11 @@
 #include <cmath>
 
 #include "keel/base/error.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/predict.h"
 
 namespace keel::sim {
 namespace {
-
-double as_double(int64_t v) { return static_cast<double>(v); }
 
 // Where the model's states lie. ZeRO-3 shards 18 bytes a parameter (16-bit weights and gradients,
 // f32 optimizer, 16-bit reference); what does not fit goes to the host step by step.
@@ -43,20 +42,20 @@ std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
   const Coefficients c(calibration, hw.id, hw.vendor, run.train.engine, "", options.used);
   const Workload& w = run.workload;
   const double critic =
-      w.critic.empty() ? 0 : as_double(total_params(catalog.find_model(w.critic)));
-  const double prompt = w.prompt_len.mean.value_or(as_double(w.prompt_len.max));
-  const double answer = w.response_len.mean.value_or(as_double(w.response_len.max));
+      w.critic.empty() ? 0 : to_double(total_params(catalog.find_model(w.critic)));
+  const double prompt = w.prompt_len.mean.value_or(to_double(w.prompt_len.max));
+  const double answer = w.response_len.mean.value_or(to_double(w.response_len.max));
   const double len = prompt + answer;
-  const double params = as_double(total_params(m)), layers = as_double(m.layers);
-  const double devices = as_double(std::max<int64_t>(1, run.devices));
+  const double params = to_double(total_params(m)), layers = to_double(m.layers);
+  const double devices = to_double(std::max<int64_t>(1, run.devices));
   const double memory = 0.9 * hw.memory_bytes;
   const Placement at = place(params, critic, devices, memory);
-  const double global = as_double(w.max_global_batch > 0 ? w.max_global_batch : 1024);
+  const double global = to_double(w.max_global_batch > 0 ? w.max_global_batch : 1024);
   const double batch = std::max(1.0, std::floor(global / devices));
 
   // Chunks: checkpointed layer inputs, logits and one layer's activations; KV beside the weights.
-  const double hidden = as_double(m.hidden);
-  const double train_bytes = len * (layers * hidden * 2 + as_double(m.vocab) * 8 + 34 * hidden);
+  const double hidden = to_double(m.hidden);
+  const double train_bytes = len * (layers * hidden * 2 + to_double(m.vocab) * 8 + 34 * hidden);
   const double kv_bytes = len * kv_bytes_per_token(m, 1, 2);
   const double train_chunk = std::clamp((memory - at.static_bytes) / train_bytes, 1.0, batch);
   const double free_bytes = memory - at.static_bytes - 2 * params / at.generation_tp;
@@ -92,7 +91,7 @@ std::vector<Prediction> predict_epoch(const SimRun& run, const Catalog& catalog,
       offload += train_chunks * 6 * params / devices / link + chunks * 2 * params / link;
     }
   }
-  const double iterations = as_double(w.queries) / (batch * devices);
+  const double iterations = to_double(w.queries) / (batch * devices);
   Prediction p{"epoch_s", 0, 0, {}};
   p.parts = {{"generation", generation},
              {"compute", compute},

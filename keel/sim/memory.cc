@@ -7,11 +7,10 @@
 
 #include "keel/base/error.h"
 #include "keel/sim/hardware.h"
+#include "keel/sim/numbers.h"
 
 namespace keel::sim {
 namespace {
-
-double to_double(int64_t value) { return static_cast<double>(value); }
 double ceil_share(int64_t total, int64_t parts) { return to_double((total + parts - 1) / parts); }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "keel/base/error.h"
 #include "keel/sim/hardware.h"
+#include "keel/sim/numbers.h"
 
 namespace keel::sim {
 namespace {
@@ -18,8 +19,6 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 // Routing is never even: the fullest expert rank is planned for this many times the mean.
 constexpr double kRoutingReserve = 2;
 constexpr double kFragmentation = 0.96;  // share of a device that a plan fills at most
-
-double to_double(int64_t value) { return static_cast<double>(value); }
 
 bool is_split(const SimRun& run) { return run.placement.starts_with("split"); }
 int64_t train_world(const SimRun& run) {

@@ -6,6 +6,7 @@
 
 #include "keel/base/error.h"
 #include "keel/sim/hardware.h"
+#include "keel/sim/numbers.h"
 
 namespace keel::sim {
 namespace {
@@ -13,9 +14,6 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr int64_t kDefaultBatchedTokens = 8192;
 constexpr double kDefaultFraction = 0.9;
-
-double to_double(int64_t value) { return static_cast<double>(value); }
-int64_t at_least_one(int64_t value) { return std::max<int64_t>(1, value); }
 
 // Bytes of one slot's cache: the larger of the survivors' peak and, where a queue refills slots,
 // the mean over a sequence's life.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "keel/base/error.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/plan_rules.h"
 #include "keel/sim/predict.h"
 #include "keel/sim/rollout_replay.h"
@@ -17,9 +18,6 @@ namespace keel::sim {
 namespace {
 
 constexpr int64_t kDefaultSlots = 256;
-
-double to_double(int64_t v) { return static_cast<double>(v); }
-int64_t at_least_one(int64_t v) { return std::max<int64_t>(1, v); }
 
 struct Engine {
   const SimRun& run;

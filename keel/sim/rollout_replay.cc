@@ -1,4 +1,5 @@
 #include "keel/sim/rollout_replay.h"
+#include "keel/sim/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +15,6 @@ constexpr int64_t kLeap = 64;        // steps after which cache lengths are look
 constexpr int64_t kMinLeap = 4;      // finishes this close are one event
 constexpr double kSplitBelow = 0.4;  // of the cores: fewer sequences are cut into parts
 constexpr double kMinPart = 512;
-
-double to_double(int64_t v) { return static_cast<double>(v); }
 
 struct Sequence {
   int64_t done = 0, length = 0;
@@ -77,7 +76,6 @@ class Replay {
   bool admit() {
     double most = 0;
     bool any = false;
-    int64_t live = 0;
     for (auto& rank : ranks_) {
       double tokens = 0, kv = rank.kv(t_.prompt_tokens);
       while (!rank.queue.empty() && static_cast<int64_t>(rank.live.size()) < t_.slots) {
@@ -90,14 +88,12 @@ class Replay {
       }
       most = std::max(most, tokens);
       any = any || !rank.live.empty();
-      live += static_cast<int64_t>(rank.live.size());
     }
     if (most > 0) {
       const double s = t_.prefill_s(most);
       r_.prefill_s += s;
       r_.seconds += s;
     }
-    if (r_.live.empty() || r_.live.back().second != live) r_.live.emplace_back(r_.seconds, live);
     return any;
   }
 
@@ -136,7 +132,6 @@ class Replay {
     const double seconds = to_double(steps) * t_.step_s(load);
     r_.decode_s += seconds;
     r_.seconds += seconds;
-    r_.num_steps += steps;
     for (auto& rank : ranks_) advance(rank, steps);
   }
 
@@ -148,9 +143,7 @@ class Replay {
       kv -= t_.prompt_tokens + to_double(rank.live.back().done);
       rank.queue.push_front(rank.live.back());
       rank.live.pop_back();
-      ++r_.num_preempted;
     }
-    r_.peak_kv_tokens = std::max(r_.peak_kv_tokens, kv);
     if (rank.is_done() && rank.idle_since < 0) rank.idle_since = r_.seconds;
     if (!rank.is_done()) rank.idle_since = -1;
   }
@@ -173,7 +166,6 @@ class Replay {
       auto& from = ranks_[static_cast<size_t>(task.from_rank)];
       auto& to = ranks_[static_cast<size_t>(task.to_rank)];
       for (int32_t i = 0; i < task.count; ++i) {
-        ++r_.num_moved;
         if (!task.needs_kv && !from.queue.empty()) {
           to.queue.push_back(from.queue.back());
           from.queue.pop_back();

@@ -34,9 +34,6 @@ struct ReplayResult {
   double seconds = 0;
   double first_idle_share = 0;                     // of the rank that is done first
   double decode_s = 0, prefill_s = 0, move_s = 0;  // they sum to seconds
-  int64_t num_steps = 0, num_preempted = 0, num_moved = 0;
-  double peak_kv_tokens = 0;                     // of a rank; never above the capacity
-  std::vector<std::pair<double, int64_t>> live;  // seconds, live requests: the curve
 };
 
 // Pure. Throws Error(kInvalid) if a sequence does not fit the capacity alone.

@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "keel/base/error.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/predict.h"
 #include "keel/sim/train_passes.h"
 
 namespace keel::sim {
 namespace {
-
-double as_double(int64_t v) { return static_cast<double>(v); }
 
 // Seconds to bring bf16 weights from the training layout to the rollout layout.
 double reshard_s(const SimRun& run, const TwinModel& model, const HardwareSpec& hw,
@@ -69,7 +68,7 @@ std::vector<Prediction> predict_step(const SimRun& run, const Catalog& catalog,
     const Coefficients c(calibration, hw.id, hw.vendor, train_stack(run), "rl", options.used);
     for (const auto& target : run.targets) {
       if (target != "sync_s") continue;
-      const double bytes = 2 * as_double(total_params(model));
+      const double bytes = 2 * to_double(total_params(model));
       const double rate =
           run.engine.checkpoint_engine ? c("sync_engine_bytes_per_s") : c("sync_bytes_per_s");
       const double s = bytes / rate;
@@ -87,7 +86,7 @@ std::vector<Prediction> predict_step(const SimRun& run, const Catalog& catalog,
     } else if (target == "rollout_batch_s") {
       p.value = s.rollout_batch > 0
                     ? s.rollout_batch
-                    : s.rollout / as_double(std::max<int64_t>(1, run.workload.generation_batches));
+                    : s.rollout / to_double(std::max<int64_t>(1, run.workload.generation_batches));
     } else if (target == "ref_s") {
       p.value = train.forward.total;
       p.parts = train.forward.parts;
@@ -107,7 +106,7 @@ std::vector<Prediction> predict_step(const SimRun& run, const Catalog& catalog,
       if (s.concurrent)
         p.parts.emplace_back("hidden",
                              s.step() - (s.rollout + s.train_side() + s.reshard + s.rest));
-      if (target != "step_s") p.value = train.tokens / s.step() / as_double(run.devices);
+      if (target != "step_s") p.value = train.tokens / s.step() / to_double(run.devices);
     } else {
       continue;
     }

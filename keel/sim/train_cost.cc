@@ -1,4 +1,5 @@
 #include "keel/sim/train_cost.h"
+#include "keel/sim/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,14 +9,12 @@
 namespace keel::sim {
 namespace {
 
-double as_double(int64_t v) { return static_cast<double>(v); }
-
 // Layers of the stage that decides, and how many of the model's that is.
 double stage_layers(const TwinModel& m, const PassSettings& s) {
   if (!s.pp_layers.empty()) {
-    return as_double(*std::max_element(s.pp_layers.begin(), s.pp_layers.end()));
+    return to_double(*std::max_element(s.pp_layers.begin(), s.pp_layers.end()));
   }
-  return std::ceil(as_double(m.layers) / s.layout.pp);
+  return std::ceil(to_double(m.layers) / s.layout.pp);
 }
 
 // Passes over the layers, counted in forward passes.
@@ -44,7 +43,7 @@ PassCounts pass_counts(const PassSettings& s, bool backward, double layers) {
       break;
   }
   if (s.recompute_layers >= 0) {
-    const double share = std::min(1.0, as_double(s.recompute_layers) / std::max(1.0, layers));
+    const double share = std::min(1.0, to_double(s.recompute_layers) / std::max(1.0, layers));
     again *= share;
     again_attention *= share;
   }
@@ -80,10 +79,10 @@ double dispatch_s(const TwinModel& m, const HardwareSpec& hw, const PassSettings
   const double ep = s.layout.ep;
   if (ep <= 1) return 0;
   // Sent in the training dtype, combined in 16 bits.
-  const double row = as_double(m.hidden) * (dtype_bytes(s.dtype) + 2) / 2;
-  const double topk = as_double(m.topk);
-  const double span = std::max(1.0, ep * s.layout.etp / as_double(s.devices_per_node));
-  const double local = topk / span * (1 - 1 / std::min(ep, as_double(s.devices_per_node)));
+  const double row = to_double(m.hidden) * (dtype_bytes(s.dtype) + 2) / 2;
+  const double topk = to_double(m.topk);
+  const double span = std::max(1.0, ep * s.layout.etp / to_double(s.devices_per_node));
+  const double local = topk / span * (1 - 1 / std::min(ep, to_double(s.devices_per_node)));
   double away = 0;
   if (span > 1) away = (span - 1) * (1 - std::pow(1 - 1 / span, topk));
   const double inner = node_rate(hw, s.devices_per_node) * c("dispatch_node_efficiency");
@@ -112,7 +111,7 @@ class StageModel {
         c_(c),
         backward_(backward),
         layers_(stage_layers(m, s)),
-        share_(layers_ / as_double(m.layers)),
+        share_(layers_ / to_double(m.layers)),
         n_(pass_counts(s, backward, layers_)) {}
 
   StageCost cost(const MicroBatchLoad& load) const {
@@ -123,9 +122,9 @@ class StageModel {
     const double peak = hw_.peak(s_.dtype);
     const auto p = layer_params(m_);
     const double expert_flops =
-        m_.is_moe() ? 2.0 * as_double(m_.topk * p.expert) * as_double(m_.moe_layers()) : 0;
+        m_.is_moe() ? 2.0 * to_double(m_.topk * p.expert) * to_double(m_.moe_layers()) : 0;
     const double dense_flops = linear_flops(m_, 1) - expert_flops;
-    const double hidden = as_double(m_.hidden);
+    const double hidden = to_double(m_.hidden);
     const double bandwidth = hw_.memory_bytes_per_s;
 
     StageCost t;
@@ -138,7 +137,7 @@ class StageModel {
     if (m_.is_moe()) t.experts = expert_s(tokens, expert_flops, peak);
     if (m_.is_moe() && l.ep > 1) {
       const double exposed = s_.ep_overlap ? c_("ep_overlap_exposed") : 1.0;
-      const double moe_layers = share_ * as_double(m_.moe_layers());
+      const double moe_layers = share_ * to_double(m_.moe_layers());
       t.expert_parallel =
           exposed * n_.communication * moe_layers *
           (2 * imbalance() * dispatch_s(m_, hw_, s_, tokens, c_) + c_("dispatch_host_s"));
@@ -149,7 +148,7 @@ class StageModel {
     t.head = (backward_ ? (s_.lora_rank > 0 ? 2.0 : 3.0) : 1.0) * head_flops(m_, tokens) /
              (hw_.peak("bf16") * c_("train_gemm_efficiency"));
     if (s_.policy_loss)
-      t.loss = tokens * as_double(m_.vocab) * c_("vocab_bytes") / bandwidth *
+      t.loss = tokens * to_double(m_.vocab) * c_("vocab_bytes") / bandwidth *
                (backward_ ? 1.0 : 1.0 / 3);
     return t;
   }
@@ -171,8 +170,8 @@ class StageModel {
   double expert_s(double tokens, double flops, double peak) const {
     const double gemm_s =
         n_.gemm * tokens * flops * share_ * imbalance() / (peak * gemm("train_grouped_efficiency"));
-    const double rows = tokens * as_double(m_.topk) * share_ * as_double(m_.moe_layers());
-    return gemm_s + n_.elementwise * rows * as_double(m_.hidden) * c_("permute_bytes") /
+    const double rows = tokens * to_double(m_.topk) * share_ * to_double(m_.moe_layers());
+    return gemm_s + n_.elementwise * rows * to_double(m_.hidden) * c_("permute_bytes") /
                         hw_.memory_bytes_per_s;
   }
 
@@ -181,7 +180,7 @@ class StageModel {
     const double tp = s_.layout.tp;
     if (tp <= 1) return 0;
     const double calls = m_.is_moe() && s_.layout.etp == 1 ? 2 : 4;
-    const double bytes = tokens * as_double(m_.hidden) * 2 * (tp - 1) / tp;
+    const double bytes = tokens * to_double(m_.hidden) * 2 * (tp - 1) / tp;
     const double rate =
         group_rate(hw_, s_.devices_per_node, s_.layout.tp) * c_("train_link_efficiency");
     return c_("tp_exposed") * calls * n_.communication * layers_ * bytes / rate;
@@ -248,13 +247,13 @@ PassTime pass_time(const TwinModel& m, const HardwareSpec& hw, const PassSetting
     attention += load.attention_flops;
   }
   // 1F1B: fill and drain cost (pp - 1) beats of a mean micro-batch, less with interleaved stages.
-  const double bubble = (s.layout.pp - 1.0) / as_double(std::max<int64_t>(1, s.virtual_stages)) *
-                        beats / as_double(static_cast<int64_t>(micro_batches.size()));
+  const double bubble = (s.layout.pp - 1.0) / to_double(std::max<int64_t>(1, s.virtual_stages)) *
+                        beats / to_double(static_cast<int64_t>(micro_batches.size()));
   add_part(out, "bubble", bubble);
   if (s.sharded_weights && s.layout.dp > 1) {
     const double gathers = backward ? 3 : 1;  // forward, backward; gradients scattered
-    const double bytes = gathers * 2 * as_double(total_params(m)) *
-                         as_double(static_cast<int64_t>(micro_batches.size()));
+    const double bytes = gathers * 2 * to_double(total_params(m)) *
+                         to_double(static_cast<int64_t>(micro_batches.size()));
     const double rate =
         group_rate(hw, s.devices_per_node, s.layout.dp) * c("train_link_efficiency");
     add_part(out, "data_parallel", c("dp_exposed") * bytes / rate);

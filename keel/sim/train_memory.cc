@@ -4,12 +4,11 @@
 #include "keel/base/error.h"
 #include "keel/sim/catalog.h"
 #include "keel/sim/memory.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/predict.h"
 
 namespace keel::sim {
 namespace {
-
-double to_double(int64_t value) { return static_cast<double>(value); }
 
 std::vector<int64_t> stage_begins(const TwinModel& m, const TrainMemorySettings& s) {
   const int64_t stages = s.layout.pp;

@@ -4,13 +4,12 @@
 #include <optional>
 
 #include "keel/base/error.h"
+#include "keel/sim/numbers.h"
 #include "keel/sim/predict.h"
 #include "keel/sim/train_passes.h"
 
 namespace keel::sim {
 namespace {
-
-double as_double(int64_t v) { return static_cast<double>(v); }
 
 bool ends_with_word(const std::string& text, const char* word) {
   return text.find(word) != std::string::npos;
@@ -23,7 +22,7 @@ std::vector<int64_t> step_lengths(const SimRun& run, const Catalog& catalog, uin
   const int64_t prompts = w.train_prompts > 0 ? w.train_prompts : w.prompts;
   KEEL_REQUIRE(prompts > 0, "{}:{}: [workload.prompts] expected at least 1, got 0", run.file,
                run.line);
-  const double prompt = w.prompt_len.mean.value_or(as_double(w.prompt_len.max) * 0.08);
+  const double prompt = w.prompt_len.mean.value_or(to_double(w.prompt_len.max) * 0.08);
   LengthStats total = w.total_len;
   if (!total.mean && w.seq_len_stats.mean) total = w.seq_len_stats;
   if (total.mean) {
@@ -39,7 +38,7 @@ std::vector<int64_t> step_lengths(const SimRun& run, const Catalog& catalog, uin
     out.assign(static_cast<size_t>(prompts * samples), static_cast<int64_t>(mean));
   } else {
     out =
-        draw_lengths(catalog.lengths, prompts, samples, std::min(mean, as_double(cap)), cap, seed);
+        draw_lengths(catalog.lengths, prompts, samples, std::min(mean, to_double(cap)), cap, seed);
   }
   for (auto& n : out) n += static_cast<int64_t>(prompt);
   return out;
@@ -49,7 +48,7 @@ std::vector<int64_t> step_lengths(const SimRun& run, const Catalog& catalog, uin
 
 double assumed_response_mean(const SimRun& run) {
   // Where no mean is published: a quarter of the cap, the middle of the published ones.
-  return std::max(1.0, 0.25 * as_double(run.workload.response_len.max));
+  return std::max(1.0, 0.25 * to_double(run.workload.response_len.max));
 }
 
 PassSettings pass_settings(const SimRun& run) {
@@ -91,18 +90,18 @@ TrainBatch train_batch(const SimRun& run, const Catalog& catalog, uint64_t seed)
   const double dp = s.layout.dp;
   if (w.prompts == 0) {  // fixed lengths
     const int64_t seq = w.seq_len > 0 ? w.seq_len : 4096;
-    const double micro = as_double(std::max<int64_t>(1, w.micro_batch));
-    double count = as_double(w.micro_batches);
+    const double micro = to_double(std::max<int64_t>(1, w.micro_batch));
+    double count = to_double(w.micro_batches);
     if (w.tokens_per_step > 0) {
-      count = as_double(w.tokens_per_step) / as_double(seq) / micro / dp;
+      count = to_double(w.tokens_per_step) / to_double(seq) / micro / dp;
     } else if (w.global_batch > 0) {
-      count = as_double(w.global_batch) / micro / dp;
+      count = to_double(w.global_batch) / micro / dp;
     }
     if (count <= 0) count = 32;
-    MicroBatchLoad load{micro * as_double(seq), micro * attention_flops(model, as_double(seq))};
+    MicroBatchLoad load{micro * to_double(seq), micro * attention_flops(model, to_double(seq))};
     out.micro_batches.assign(static_cast<size_t>(std::max(1.0, std::ceil(count))), load);
     out.updates = 1;
-    out.tokens = load.tokens * dp * as_double(static_cast<int64_t>(out.micro_batches.size()));
+    out.tokens = load.tokens * dp * to_double(static_cast<int64_t>(out.micro_batches.size()));
     return out;
   }
   const auto lengths = step_lengths(run, catalog, seed);
@@ -135,9 +134,9 @@ TrainBatch train_batch(const SimRun& run, const Catalog& catalog, uint64_t seed)
         packed[g].emplace_back();
       }
       room[bin] -= n;
-      packed[g][bin].tokens += as_double(n);
-      packed[g][bin].attention_flops += attention_flops(model, as_double(n));
-      out.tokens += as_double(n);
+      packed[g][bin].tokens += to_double(n);
+      packed[g][bin].attention_flops += attention_flops(model, to_double(n));
+      out.tokens += to_double(n);
     }
   }
   // In lockstep the dearest group of each position decides: take the fullest group of each update.
@@ -168,13 +167,12 @@ TrainStep train_step(const SimRun& run, const Catalog& catalog, const Coefficien
     add_parts(out.update, pass_time(model, hw, s, mine, c, true));
   }
   add_parts(out.update, optimizer_time(model, hw, s, optimizer_on_host(run), c),
-            as_double(batch.updates));
+            to_double(batch.updates));
   PassTime fixed;
   fixed.parts.emplace_back("step", c("train_step_s"));
   fixed.total = fixed.parts.front().second;
-  add_parts(out.update, fixed, as_double(batch.updates));
-  PassSettings forward = s;
-  out.forward = pass_time(model, hw, forward, batch.micro_batches, c, false);
+  add_parts(out.update, fixed, to_double(batch.updates));
+  out.forward = pass_time(model, hw, s, batch.micro_batches, c, false);
   add_parts(out.forward, fixed);
   return out;
 }
@@ -197,7 +195,7 @@ std::vector<Prediction> predict_train(const SimRun& run, const Catalog& catalog,
       p.value = step.forward.total;
       p.parts = step.forward.parts;
     } else if (target == "tokens_per_s_per_gpu") {
-      p.value = step.tokens / seconds / as_double(run.train.devices);
+      p.value = step.tokens / seconds / to_double(run.train.devices);
       p.parts = step.update.parts;
     } else if (target == "tflops_per_gpu") {
       p.value = step.update.device_flops / seconds / 1e12;
@@ -206,7 +204,7 @@ std::vector<Prediction> predict_train(const SimRun& run, const Catalog& catalog,
       p.value = step.update.device_flops / seconds / hw.peak("bf16");
       p.parts = step.update.parts;
     } else if (target == "weight_sync_s_derived") {
-      p.value = 2 * as_double(total_params(model)) / c("weight_write_bytes_per_s");
+      p.value = 2 * to_double(total_params(model)) / c("weight_write_bytes_per_s");
       p.parts.emplace_back("write", p.value);
     } else {
       continue;
